@@ -1,6 +1,6 @@
 //! Reads `[admin]`.
 //! In: the table of the file. Out: checked settings.
-//! Invariant: an interface beyond the machine itself has a token.
+//! Invariant: an interface beyond the machine itself has a token, or requests certificates.
 
 use crate::findings::Owner;
 use crate::listeners::Listeners;
@@ -23,6 +23,7 @@ pub(crate) fn read(file: &Table<'_>, listeners: &Listeners, notes: &mut Notes) -
         let note = Note::new(Kind::Conflict, value.span(), what);
         notes.error(note.help("add token-file = \"admin.token\""));
     }
+    let tls = crate::tls::read_admin(&table, notes);
     let bind = table.text("bind", notes)?;
     let place = bind.place.clone();
     let bind = crate::listeners::read_bind(&bind, notes)?;
@@ -37,14 +38,21 @@ pub(crate) fn read(file: &Table<'_>, listeners: &Listeners, notes: &mut Notes) -
         Bind::Tcp(address) => address.ip().is_loopback(),
         Bind::Unix(_) => true,
     };
-    if !is_local && token_file.is_none() {
-        let what = "an admin interface on an address other than loopback needs a token";
+    if let (Bind::Unix(_), Some(_)) = (&bind, table.value("tls")) {
+        let what = "a unix socket cannot have `tls`: only the user of the process can use it";
+        let note = Note::new(Kind::Conflict, table.key_place("tls"), what);
+        notes.error(note.help("remove `tls`"));
+    }
+    let of_tls = table.value("tls").and_then(|value| value.get_ref().as_table());
+    let has_authorities = of_tls.is_some_and(|tls| tls.contains_key("client-ca"));
+    if !is_local && token_file.is_none() && !has_authorities {
+        let what = "an admin interface on an address other than loopback needs a token or client certificates";
         let note = Note::new(Kind::Conflict, place, what);
         notes.error(
-            note.help("add token-file = \"admin.token\", or write bind = \"127.0.0.1:9901\""),
+            note.help("add token-file = \"admin.token\", or `tls` with `client-ca`, or write bind = \"127.0.0.1:9901\""),
         );
     }
-    Some(Admin { bind, token_file, read_token_file })
+    Some(Admin { bind, token_file, read_token_file, tls })
 }
 
 /// Whether only one of the addresses can be listened on.

@@ -104,7 +104,7 @@ mod tls;
 mod traces;
 mod websocket;
 
-pub use admin::ADMIN;
+pub use admin::{ADMIN, ADMIN_TLS};
 pub use agent::AGENT;
 pub use answers::{CORS, MAINTENANCE};
 pub use auth::{AUTH, JWT};
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 59, "{paths:?}");
+        assert_eq!(paths.len(), 60, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

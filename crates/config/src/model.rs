@@ -7,6 +7,7 @@
 use core::net::IpAddr;
 use tidegate_base::{Span, limits};
 
+mod admin;
 mod answers;
 mod auth;
 mod bandwidth;
@@ -41,6 +42,7 @@ pub use crate::push::{
 pub use crate::push_backend::{BackendEvent, PushBackend};
 pub use crate::text_test::{TextFault, TextKind, TextTest};
 
+pub use admin::{Admin, AdminTls};
 pub use answers::{Cors, ErrorPage, Maintenance, Page};
 pub use auth::{AskAuth, BasicAuth, JwtAuth, KeyContent, PublicKeys, Users};
 pub use bandwidth::Bandwidth;
@@ -99,17 +101,6 @@ pub struct Config {
     pub admin: Option<Admin>,
     /// `[traces]`; `None`: no spans are recorded.
     pub traces: Option<Traces>,
-}
-
-/// `[admin]`: the admin interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Admin {
-    /// The address.
-    pub bind: Bind,
-    /// Path of the file with the token; present unless `bind` is local.
-    pub token_file: Option<String>,
-    /// Path of the file with the token for reading; only with `token_file`.
-    pub read_token_file: Option<String>,
 }
 
 /// `[log]`: what is written about requests.

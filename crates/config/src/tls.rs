@@ -8,7 +8,9 @@ use tidegate_base::tls_names::{CIPHER_NAMES, GROUP_NAMES};
 use crate::findings::{SERVER_NAME, TLS};
 use crate::keys::{CLIENT_PROTOCOLS, LISTENER_TLS, SERVER_PROTOCOLS};
 use crate::listeners::refused;
-use crate::model::{CertificatePaths, ClientAuth, ListenerTls, PoolTls, TicketSource, TlsIdentity};
+use crate::model::{
+    AdminTls, CertificatePaths, ClientAuth, ListenerTls, PoolTls, TicketSource, TlsIdentity,
+};
 use crate::nearest::nearest;
 use crate::pattern::ValueError;
 use crate::report::{Kind, Note, Notes};
@@ -109,6 +111,20 @@ pub(crate) fn read_pool(table: &Table<'_>, notes: &mut Notes) -> Option<PoolTls>
     tls.alpn = read_names(&table, "alpn", SERVER_PROTOCOLS, notes);
     tls.resume = table.is_true("resume", notes).unwrap_or(true);
     Some(tls)
+}
+
+/// `tls` of `[admin]`.
+pub(crate) fn read_admin(table: &Table<'_>, notes: &mut Notes) -> Option<AdminTls> {
+    let table = table.open_table("tls", notes)?;
+    let certificate = read_certificate(&table, notes);
+    let client_ca = read_path(&table, "client-ca", notes);
+    let client_crl = read_path(&table, "client-crl", notes);
+    if client_crl.is_some() && table.value("client-ca").is_none() {
+        let what = "`client-crl` has no effect, because no client certificates are requested";
+        let note = Note::new(Kind::Conflict, table.key_place("client-crl"), what);
+        notes.error(note.help("add client-ca = \"operators-ca.pem\", or remove `client-crl`"));
+    }
+    Some(AdminTls { certificate: certificate?, client_ca, client_crl })
 }
 
 fn read_certificates(table: &Table<'_>, notes: &mut Notes) -> Vec<CertificatePaths> {

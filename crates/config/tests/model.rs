@@ -302,8 +302,18 @@ fn access_log_and_admin_interface_are_in_the_model() {
     let bind = Bind::Tcp(([0, 0, 0, 0], 9901).into());
     assert_eq!(
         config.admin,
-        Some(Admin { bind, token_file: Some("token".to_owned()), read_token_file: None })
+        Some(Admin {
+            bind,
+            token_file: Some("token".to_owned()),
+            read_token_file: None,
+            tls: None
+        })
     );
+    let config = read(&format!(
+        "[admin]\nbind = \"0.0.0.0:9901\"\ntls = {{ cert = \"a.pem\", key = \"a.key\", client-ca = \"ca.pem\" }}\n{rest}"
+    ));
+    let admin = config.admin.expect("an interface");
+    assert!(admin.has_client_ca() && admin.token_file.is_none());
     let config = read(&format!("[log]\naccess = {{ to = \"stdout\" }}\n{rest}"));
     let access = config.log.access.expect("an access log");
     assert_eq!(access.captures, CaptureNames::default());

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use tidegate_config::arrange::{Arranged, Life};
 use tidegate_config::findings::{Finding, Owner, SERVER_NAME, TLS};
 use tidegate_config::model::{
-    CertificatePaths, ClientAuth, Config, ListenerTls, Pool, PoolTls, ProxyVersion, ServerAddress,
-    TicketSource, TlsIdentity, TlsVersion,
+    Admin, CertificatePaths, ClientAuth, Config, ListenerTls, Pool, PoolTls, ProxyVersion,
+    ServerAddress, TicketSource, TlsIdentity, TlsVersion,
 };
 use tidegate_config::report::Kind;
 use tidegate_gate::handling::needs_server_name;
@@ -259,6 +259,39 @@ impl TlsLoader {
     }
 }
 
+/// Reads the TLS files of the admin interface; `None` if it does not use TLS, or a file cannot be used.
+pub(crate) fn load_admin(
+    admin: &Admin,
+    clock: &TlsClock,
+    faults: &mut Vec<TlsFault>,
+) -> Option<Acceptor> {
+    let tls = admin.tls.as_ref()?;
+    let mut reading = Reading::new(Owner::Admin, "[admin]", faults);
+    let certificate = reading.certificate(&tls.certificate);
+    let authorities = reading.file_if_named(tls.client_ca.as_ref());
+    let revocations = reading.file_if_named(tls.client_crl.as_ref());
+    let settings = AcceptorSettings {
+        certificates: vec![certificate?],
+        client_auth: match (&tls.client_ca, &admin.token_file) {
+            (None, _) => tls::ClientAuth::Off,
+            (Some(_), Some(_)) => tls::ClientAuth::Optional,
+            (Some(_), None) => tls::ClientAuth::Required,
+        },
+        client_authorities_pem: authorities?.unwrap_or_default(),
+        client_revocations_pem: revocations?,
+        ..AcceptorSettings::default()
+    };
+    match Acceptor::new(&settings, None, clock.clone()) {
+        Ok(acceptor) => Some(acceptor),
+        Err(fault) => {
+            let (own, lists) = ([tls.certificate.clone()], tls.client_crl.iter().cloned());
+            let lists: Vec<_> = lists.collect();
+            reading.fault(subject_of(&fault, &own, tls.client_ca.as_ref(), &lists), fault);
+            None
+        }
+    }
+}
+
 fn load_pool(
     pool: &Pool,
     tls: &PoolTls,
@@ -335,7 +368,13 @@ fn plan_servers(pool: &Pool, tls: &PoolTls, reading: &mut Reading<'_>) -> Option
 /// # Errors
 /// A fault for each file or setting that cannot be used.
 pub fn check(config: &Config) -> Result<(), Vec<TlsFault>> {
-    TlsLoader::default().load(config, crate::reload::unix_seconds(), false).map(|_| ())
+    let loaded = TlsLoader::default().load(config, crate::reload::unix_seconds(), false);
+    let mut faults = loaded.err().unwrap_or_default();
+    if let Some(admin) = &config.admin {
+        // A running interface reads these files itself.
+        let _ = load_admin(admin, &TlsClock::default(), &mut faults);
+    }
+    if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
 /// The paths of all TLS files of `config`.
@@ -599,6 +638,13 @@ respond = { status = 204 }
         let named: Vec<_> = (1..=6).map(|n| format!("listener l: {n}")).collect();
         let names = ["7", "8", "9", "10", "11", "server-name"].map(|n| format!("pool p: {n}"));
         assert_eq!(faults(all, of_pool), [&named[..], &names].concat());
+        let admin = "true\n[admin]\nbind = \"127.0.0.1:1\"\n\
+            tls = { cert = \"DIR/12\", key = \"DIR/13\", client-ca = \"DIR/14\", client-crl = \"DIR/15\" }";
+        let names = ["12", "13", "14", "15"].map(|n| format!("[admin]: {n}"));
+        assert_eq!(faults(&format!("{{ {own} }}"), admin), names);
+        let mixed = "true\n[admin]\nbind = \"127.0.0.1:1\"\n\
+            tls = { cert = \"DIR/cert\", key = \"DIR/cert\", client-ca = \"DIR/key\" }";
+        assert_eq!(faults(&format!("{{ {own} }}"), mixed), ["[admin]: cert"]);
         fs::remove_dir_all(&folder).unwrap();
     }
 }

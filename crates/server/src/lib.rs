@@ -8,6 +8,7 @@
 pub mod access_log;
 mod action;
 mod admin;
+pub mod admin_client;
 mod answer;
 pub mod apply_settings;
 pub mod apps;
@@ -73,6 +74,7 @@ mod scripts;
 mod state_transfer;
 
 mod sampling;
+mod secured;
 pub mod sessions;
 mod settings;
 pub mod snapshot;

@@ -208,7 +208,7 @@ impl Signature {
     }
 
     /// A missing file has a signature too, all zero.
-    fn of_paths(paths: &[PathBuf]) -> Self {
+    pub(crate) fn of_paths(paths: &[PathBuf]) -> Self {
         let of = |path: &PathBuf| {
             let meta = std::fs::metadata(path).ok();
             meta.map_or((0, 0, 0, 0), |m| (m.ino(), m.size(), m.mtime(), m.mtime_nsec()))

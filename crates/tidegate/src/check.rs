@@ -4,7 +4,7 @@
 //! With `--request`: which route takes a request, and what happens to it. With `--against`: what would change.
 //! Never: opens a listener.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -15,7 +15,7 @@ use tidegate_config::report::Mistake;
 use tidegate_server::Inventory;
 use tidegate_server::explain::{self, ExplainedRequest, Explanation};
 
-use crate::ctl;
+use crate::ctl::{self, IO_TIMEOUT, Place, TlsArgs};
 use crate::source::{self, Refusal, Source};
 use crate::{USAGE, print_message, print_result};
 
@@ -36,6 +36,8 @@ pub struct CheckArgs {
     /// File with the token of the admin interface at ADDRESS
     #[arg(long, value_name = "FILE", requires = "against")]
     token_file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// Print which route takes this request, why earlier routes do not, and what its server receives
     #[arg(long, value_name = "METHOD URL")]
     request: Option<String>,
@@ -131,14 +133,14 @@ pub fn run(args: &CheckArgs) -> ExitCode {
 fn changes(args: &CheckArgs, against: &str, config: &Config) -> Result<Vec<String>, String> {
     let next = Inventory::of(config);
     let path = Path::new(against);
-    let is_address = against.starts_with("unix:") || against.parse::<SocketAddr>().is_ok();
-    if !is_address {
+    if !ctl::is_address(against) {
         let source = source::load(path).map_err(|refusal| refusal.to_string())?;
         return Ok(Inventory::of(&source.loaded.config).changes_to(&next));
     }
     let unusable = |why: &str| format!("tidegate: the admin interface at {against}: {why}\n");
-    let reply = ctl::send(against, args.token_file.as_deref(), "show config")
-        .map_err(|error| unusable(&error.to_string()))?;
+    let place = Place::at(against, args.token_file.as_deref(), &args.tls)?;
+    let reply =
+        place.send("show config", IO_TIMEOUT).map_err(|error| unusable(&error.to_string()))?;
     match Inventory::parse(reply.trim_end()) {
         Some(before) if !reply.trim().is_empty() => Ok(before.changes_to(&next)),
         _ => Err(unusable(

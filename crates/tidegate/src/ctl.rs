@@ -3,29 +3,18 @@
 //! or no process listens; 2 if the address is invalid.
 
 mod certificate;
+mod place;
 mod profile;
 mod top;
 
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use tidegate_config::model::Bind;
-use tidegate_server::files;
 
-use crate::source;
+pub use self::place::{IO_TIMEOUT, Place, TlsArgs, is_address};
 use crate::{DONE, FAILED, USAGE, print_message};
-
-/// The default address of the interface.
-const ADDRESS: &str = "127.0.0.1:9901";
-/// Bytes of the file of the token.
-const TOKEN_BYTES_MAX: u64 = 4096;
-/// How long a read or write may take.
-const IO_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Arguments of `tidegate ctl`.
 #[derive(Args, Debug)]
@@ -43,6 +32,8 @@ pub struct CtlArgs {
     /// The configuration file of the process: its `[admin]` states the address and the token
     #[arg(short, long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// The command, such as: show stat; `help` lists all
     #[command(subcommand)]
     command: CtlCommand,
@@ -65,7 +56,7 @@ pub fn run(args: &CtlArgs) -> ExitCode {
         CtlCommand::Top(top) => return top::run(top, args),
         CtlCommand::Line(words) => words,
     };
-    let (bind, token_file) = match place(args) {
+    let place = match place(args) {
         Ok(place) => place,
         Err(text) => {
             print_message(&text);
@@ -91,7 +82,7 @@ pub fn run(args: &CtlArgs) -> ExitCode {
         "" => words.join(" "),
         lines => format!("{}\n{lines}", words.join(" ")),
     };
-    match order(&bind, token_file.as_deref(), &command, IO_TIMEOUT) {
+    match place.order(&command, IO_TIMEOUT) {
         Ok(reply) => {
             let _ = io::stdout().write_all(reply.trim_end_matches('\n').as_bytes());
             let _ = io::stdout().write_all(if reply.trim().is_empty() { b"" } else { b"\n" });
@@ -110,103 +101,7 @@ const fn is_allowed(byte: u8) -> bool {
     matches!(byte, b' '..=b'~') && byte != b';'
 }
 
-/// Sends one command. Returns its reply; the error is a text to print.
-fn order(
-    bind: &str,
-    token_file: Option<&Path>,
-    command: &str,
-    timeout: Duration,
-) -> Result<String, String> {
-    let reply = send_with_timeout(bind, token_file, command, timeout).map_err(|error| {
-        format!(
-            "tidegate: the admin interface at {bind} cannot be used: {error}; help: check [admin] and --at\n"
-        )
-    })?;
-    match reply.strip_prefix("error: ") {
-        // The findings of a reload have prefixes of their own.
-        Some(why) if why.starts_with("error: ") || why.starts_with("tidegate: ") => {
-            Err(format!("{}\n", why.trim_end()))
-        }
-        Some(why) => Err(format!("tidegate: {}\n", why.trim_end())),
-        // Every reply ends with a line feed, even an empty one.
-        None if reply.is_empty() => Err(format!(
-            "tidegate: the admin interface at {bind} closed the connection without a reply, so the command was probably not \
-             executed; help: check the command with `tidegate ctl help`\n"
-        )),
-        None => Ok(reply),
-    }
-}
-
-/// The address of the interface, and the file of its token; the error is a text to print.
-fn place(args: &CtlArgs) -> Result<(String, Option<PathBuf>), String> {
-    let Some(path) = &args.config else {
-        let at = args.at.clone().unwrap_or_else(|| ADDRESS.to_owned());
-        if !is_address(&at) {
-            let at = at.escape_debug();
-            return Err(format!(
-                "tidegate: --at {at} is not an address; allowed: IP:PORT or unix:PATH\n"
-            ));
-        }
-        return Ok((at, args.token_file.clone()));
-    };
-    let source = source::load(path).map_err(|refusal| refusal.to_string())?;
-    let Some(admin) = &source.loaded.config.admin else {
-        return Err(format!(
-            "tidegate: {} has no [admin]; help: add [admin] with bind = \"127.0.0.1:9901\", or use --at\n",
-            path.display()
-        ));
-    };
-    let at = match &admin.bind {
-        Bind::Tcp(address) => address.to_string(),
-        Bind::Unix(path) => format!("unix:{path}"),
-    };
-    let token = args.token_file.clone().or_else(|| admin.token_file.clone().map(PathBuf::from));
-    Ok((at, token))
-}
-
-fn is_address(at: &str) -> bool {
-    at.starts_with("unix:") || at.parse::<SocketAddr>().is_ok()
-}
-
-/// Sends one line, and returns all that the interface sends until it closes the connection.
-pub fn send(at: &str, token_file: Option<&Path>, command: &str) -> io::Result<String> {
-    send_with_timeout(at, token_file, command, IO_TIMEOUT)
-}
-
-/// As `send`; the reply may take as long as `timeout`.
-fn send_with_timeout(
-    at: &str,
-    token_file: Option<&Path>,
-    command: &str,
-    timeout: Duration,
-) -> io::Result<String> {
-    let mut line = String::new();
-    if let Some(path) = token_file {
-        let token = files::read(path, TOKEN_BYTES_MAX)?;
-        line = format!("auth {}; ", String::from_utf8_lossy(&token).trim());
-    }
-    line.push_str(command);
-    line.push('\n');
-    match at.strip_prefix("unix:") {
-        Some(path) => {
-            let stream = UnixStream::connect(path)?;
-            stream.set_read_timeout(Some(timeout))?;
-            exchange(stream, &line)
-        }
-        None => {
-            let address: SocketAddr = at
-                .parse()
-                .map_err(|_| io::Error::other("not an address; allowed: IP:PORT or unix:PATH"))?;
-            let stream = TcpStream::connect_timeout(&address, IO_TIMEOUT)?;
-            stream.set_read_timeout(Some(timeout))?;
-            exchange(stream, &line)
-        }
-    }
-}
-
-fn exchange(mut stream: impl Read + Write, line: &str) -> io::Result<String> {
-    stream.write_all(line.as_bytes())?;
-    let mut reply = Vec::new();
-    stream.read_to_end(&mut reply)?;
-    Ok(String::from_utf8_lossy(&reply).into_owned())
+/// The interface that the command line names; the error is a text to print.
+fn place(args: &CtlArgs) -> Result<Place, String> {
+    Place::of(args.at.as_deref(), args.config.as_deref(), args.token_file.as_deref(), &args.tls)
 }

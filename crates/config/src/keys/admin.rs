@@ -1,8 +1,8 @@
 //! The settings of the admin interface.
-//! In: nothing. Out: the section `[admin]`, which `FILE` refers to.
+//! In: nothing. Out: the sections `[admin]`, which `FILE` refers to, and `[admin.tls]`.
 
 use super::Preset::{Absent, Required};
-use super::Shape::Text;
+use super::Shape::{Table, Text};
 use super::{Section, key};
 
 /// `[admin]`.
@@ -16,7 +16,7 @@ pub static ADMIN: Section = Section {
             Text("\"IP:PORT\", \"[IPv6]:PORT\" or \"unix:PATH\""),
             Required,
             "Address of the interface. A unix socket is accessible only to the user that runs the process. An address \
-             other than loopback needs `token-file`.",
+             other than loopback needs `token-file`, or `tls` with `client-ca`.",
             "",
         ),
         key(
@@ -34,6 +34,51 @@ pub static ADMIN: Section = Section {
             "A file with a second token, for programs that only read: its clients get all pages, and run only commands that \
              begin with show, get, help or wait, except show errors, sess and conn, which contain requests of clients. Only with \
              `token-file`.",
+            "",
+        ),
+        key(
+            "tls",
+            Table(&ADMIN_TLS),
+            Absent,
+            "TLS of the interface, and certificates of its clients. Not for a unix socket.",
+            "",
+        ),
+    ],
+    later: &[],
+};
+
+/// `tls = { ... }` of `[admin]`.
+pub static ADMIN_TLS: Section = Section {
+    path: "[admin.tls]",
+    about: "TLS of the admin interface. The files are read again when they change.",
+    keys: &[
+        key(
+            "cert",
+            Text("the path of a PEM file"),
+            Required,
+            "The certificate of the interface, followed by the intermediate certificates.",
+            "",
+        ),
+        key(
+            "key",
+            Text("the path of a PEM file"),
+            Required,
+            "The private key of the certificate.",
+            "",
+        ),
+        key(
+            "client-ca",
+            Text("the path of a PEM file"),
+            Absent,
+            "The authorities of operators' certificates. A client with a valid certificate of one of them may do everything, as with \
+             the token of `token-file`. Without `token-file`, each client must present such a certificate.",
+            "",
+        ),
+        key(
+            "client-crl",
+            Text("the path of a PEM file"),
+            Absent,
+            "Revocation lists for operators' certificates. Only with `client-ca`.",
             "",
         ),
     ],

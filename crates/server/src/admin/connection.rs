@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
+use tidegate_wire::tls::TlsSession;
+
+use crate::secured::Secured;
 
 /// Connections at once.
 pub(super) const CONNECTIONS_MAX: usize = 16;
@@ -21,6 +24,9 @@ const REQUEST_SPAN: Duration = Duration::from_secs(10);
 const REPLY_SPAN: Duration = Duration::from_secs(30);
 /// How long a session waits for its next line.
 const SESSION_SPAN: Duration = Duration::from_secs(60);
+
+/// How many bytes of a client are decrypted while its command runs.
+const EARLY_BYTES_MAX: usize = 16 * 1024;
 
 /// How long a process that is about to exit waits until replies are sent.
 const REPLIES_SPAN: Duration = Duration::from_secs(1);
@@ -118,7 +124,8 @@ impl Places {
         held.holders.push(holder);
         drop(held);
         let deadline = Instant::now() + REQUEST_SPAN;
-        Some(Connection { stream, deadline, number, places: self.clone() })
+        let timed = Timed { stream, deadline };
+        Some(Connection { timed, secured: None, number, places: self.clone() })
     }
 
     /// Ends all connections.
@@ -157,12 +164,20 @@ impl Places {
     }
 }
 
-/// A connection that has a place. Its reads and writes fail after its deadline.
-pub(super) struct Connection {
+/// A socket whose reads and writes fail after a deadline.
+struct Timed {
     /// The socket.
     stream: Arc<Stream>,
     /// When reads and writes begin to fail.
     deadline: Instant,
+}
+
+/// A connection that has a place. Its reads and writes fail after its deadline.
+pub(super) struct Connection {
+    /// The socket.
+    timed: Timed,
+    /// TLS; `None` without, and before the handshake.
+    secured: Option<Secured>,
     /// The number of the connection (`Holder::number`).
     number: u64,
     /// All places; the connection leaves its place when it is dropped.
@@ -170,6 +185,25 @@ pub(super) struct Connection {
 }
 
 impl Connection {
+    /// Completes a handshake. Returns the subject of the client's certificate, if there is one.
+    ///
+    /// # Errors
+    /// The client is refused, has left, or takes too long.
+    pub(super) fn secure(&mut self, session: TlsSession) -> io::Result<Option<String>> {
+        let secured = Secured::establish(session, &mut self.timed)?;
+        let identity = secured.session().peer_identity();
+        self.secured = Some(secured);
+        Ok(identity.map(|identity| identity.subject))
+    }
+
+    /// Ends what is sent, after the last reply.
+    pub(super) fn close(&mut self) {
+        if let Some(secured) = &mut self.secured {
+            // The client may have left already.
+            let _ = secured.close(&mut self.timed);
+        }
+    }
+
     /// The request, or a line, is complete, and the client has the token if one is needed: the reply follows.
     pub(super) fn mark_served(&mut self) {
         self.enter(Phase::Served, REPLY_SPAN);
@@ -177,7 +211,7 @@ impl Connection {
 
     /// The reply to a client that did not present the token follows.
     pub(super) fn mark_refused(&mut self) {
-        self.deadline = self.deadline.max(Instant::now() + Duration::from_secs(1));
+        self.timed.deadline = self.timed.deadline.max(Instant::now() + Duration::from_secs(1));
     }
 
     /// The session waits for its next line.
@@ -199,7 +233,7 @@ impl Connection {
     }
 
     fn enter(&mut self, phase: Phase, span: Duration) {
-        self.deadline = Instant::now() + span;
+        self.timed.deadline = Instant::now() + span;
         let mut held = self.places.lock();
         let own = held.holders.iter_mut().find(|holder| holder.number == self.number);
         if let Some(own) = own.filter(|own| own.phase != Phase::Ended) {
@@ -208,16 +242,37 @@ impl Connection {
     }
 
     /// Whether the client has closed its sending side or the connection.
-    pub(super) fn has_client_left(&self) -> bool {
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        let mut byte = [0];
-        let seen = match &*self.stream {
-            Stream::Tcp(stream) => recv(stream, &mut byte, flags),
-            Stream::Unix(stream) => recv(stream, &mut byte, flags),
+    pub(super) fn has_client_left(&mut self) -> bool {
+        let Some(secured) = &mut self.secured else {
+            return self.timed.take_now(&mut [0], RecvFlags::PEEK) == Some(0);
         };
-        match seen {
-            Ok((_, count)) => count == 0,
-            Err(error) => error != Errno::AGAIN && error != Errno::INTR,
+        let mut buffer = [0; 4096];
+        while !secured.has_ended() && secured.unread() < EARLY_BYTES_MAX {
+            match self.timed.take_now(&mut buffer, RecvFlags::empty()) {
+                Some(0) => return true,
+                Some(count) if secured.handle(&mut buffer[..count], &mut self.timed).is_err() => {
+                    return true;
+                }
+                Some(_) => {}
+                None => return false,
+            }
+        }
+        secured.has_ended()
+    }
+}
+
+impl Timed {
+    /// Receives bytes that have arrived: `None` if there are none, 0 if none follow.
+    fn take_now(&self, buffer: &mut [u8], flags: RecvFlags) -> Option<usize> {
+        let flags = flags | RecvFlags::DONTWAIT;
+        let taken = match &*self.stream {
+            Stream::Tcp(stream) => recv(stream, buffer, flags),
+            Stream::Unix(stream) => recv(stream, buffer, flags),
+        };
+        match taken {
+            Ok((_, count)) => Some(count),
+            Err(error) if error == Errno::AGAIN || error == Errno::INTR => None,
+            Err(_) => Some(0),
         }
     }
 
@@ -237,7 +292,7 @@ impl Drop for Connection {
     }
 }
 
-impl Read for Connection {
+impl Read for Timed {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.arm(true)?;
         match &*self.stream {
@@ -247,12 +302,34 @@ impl Read for Connection {
     }
 }
 
-impl Write for Connection {
+impl Write for Timed {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.arm(false)?;
         match &*self.stream {
             Stream::Tcp(stream) => (&mut &*stream).write(bytes),
             Stream::Unix(stream) => (&mut &*stream).write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for Connection {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match &mut self.secured {
+            Some(secured) => secured.read(buffer, &mut self.timed),
+            None => self.timed.read(buffer),
+        }
+    }
+}
+
+impl Write for Connection {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.secured {
+            Some(secured) => secured.write(bytes, &mut self.timed),
+            None => self.timed.write(bytes),
         }
     }
 
@@ -345,7 +422,7 @@ mod tests {
         let mut connection = connection.expect("a place");
         client.write_all(b"x").expect("room");
         assert_eq!(connection.read(&mut [0]).ok(), Some(1));
-        connection.deadline = Instant::now();
+        connection.timed.deadline = Instant::now();
         client.write_all(b"x").expect("room");
         let error = connection.read(&mut [0]).expect_err("the deadline has passed");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);

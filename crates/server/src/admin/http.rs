@@ -44,7 +44,7 @@ impl Page {
 
 /// Serves one request whose first line is `first`.
 pub(super) fn serve(
-    mut connection: Connection,
+    connection: &mut Connection,
     first: String,
     mut input: Input,
     caller: &Caller,
@@ -69,13 +69,13 @@ pub(super) fn serve(
                     200 | 503 => connection.mark_served(),
                     _ => connection.mark_refused(),
                 }
-                return send(&mut connection, &page, is_head);
+                return send(connection, &page, is_head);
             }
             Ok(None) => {}
             Err(fault) => {
                 connection.mark_refused();
                 let page = Page::text(fault.status(), fault.reason());
-                return send(&mut connection, &page, false);
+                return send(connection, &page, false);
             }
         }
         let count = connection.read(&mut buffer)?;
@@ -87,7 +87,8 @@ pub(super) fn serve(
 }
 
 fn page_of(head: &RequestHead<'_>, caller: &Caller, operations: &Operations) -> Page {
-    if caller.tokens.all.is_none() && !head.host.is_none_or(is_address) {
+    // The name of a page elsewhere is not one that a browser accepts for the certificate of the interface.
+    if caller.tokens.all.is_none() && !caller.is_secured && !head.host.is_none_or(is_address) {
         return Page::text(
             421,
             "the Host field must be an IP address or localhost; for another name, set `token-file` in [admin]\n",
@@ -118,7 +119,7 @@ fn page_of(head: &RequestHead<'_>, caller: &Caller, operations: &Operations) -> 
     }
     let shown = head.find_named("authorization").and_then(|value| value.strip_prefix(b"Bearer "));
     let shown = shown.and_then(|token| core::str::from_utf8(token).ok()).unwrap_or_default();
-    if caller.tokens.rights_of(Some(shown)) == Rights::None {
+    if caller.rights_of(Some(shown)) == Rights::None {
         return Page::text(401, "present the token: Authorization: Bearer TOKEN\n");
     }
     match head.path {

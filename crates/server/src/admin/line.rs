@@ -22,17 +22,17 @@ const COMMANDS_MAX: usize = 64;
 
 /// Serves the line `first` and, in a session, the lines after it.
 pub(super) fn serve(
-    mut connection: Connection,
+    connection: &mut Connection,
     first: String,
     mut input: Input,
     caller: &Caller,
     operations: &Operations,
 ) -> io::Result<()> {
-    let mut session = Session { has_prompt: false, rights: caller.tokens.rights_of(None) };
+    let mut session = Session { has_prompt: false, rights: caller.rights_of(None) };
     let mut next = Some(first);
     while let Some(line) = next {
         let (mut output, goes_on) =
-            session.run_line(&line, caller, operations, (&mut connection, &mut input))?;
+            session.run_line(&line, caller, operations, (connection, &mut input))?;
         let is_known = session.rights != Rights::None;
         match is_known {
             true => connection.mark_served(),
@@ -49,7 +49,7 @@ pub(super) fn serve(
         if is_known {
             connection.mark_idle();
         }
-        next = input.read_line(&mut connection)?;
+        next = input.read_line(connection)?;
     }
     Ok(())
 }
@@ -122,7 +122,7 @@ impl Session {
                 Step::Quit => quits = true,
                 Step::Prompt => self.has_prompt = !self.has_prompt,
                 Step::Auth(token) => {
-                    self.rights = caller.tokens.rights_of(Some(token));
+                    self.rights = caller.rights_of(Some(token));
                     if self.rights == Rights::None {
                         return Ok((DENIED.to_owned(), false));
                     }
@@ -268,6 +268,10 @@ mod tests {
         }
     }
 
+    fn caller_with(tokens: Arc<Tokens>) -> Caller {
+        Caller { from: "the test".to_owned(), tokens, is_secured: false, is_verified: false }
+    }
+
     /// What a client that sends `bytes` receives, and whether the server is in maintenance after that.
     fn exchange(bytes: &[u8], token: Option<&str>) -> (String, bool) {
         let operations = operations();
@@ -276,7 +280,7 @@ mod tests {
         client.shutdown(std::net::Shutdown::Write).expect("it is open");
         let connection = operations.places.take(Stream::Unix(own)).expect("a place");
         let tokens = Tokens { all: token.map(str::to_owned), read: Some("reader".to_owned()) };
-        let caller = Caller { from: "the test".to_owned(), tokens: Arc::new(tokens) };
+        let caller = caller_with(Arc::new(tokens));
         let _ = serve_any(connection, &caller, &operations);
         let mut reply = String::new();
         // Bytes that were not read reset the connection.
@@ -459,7 +463,7 @@ mod tests {
                 let (mut client, own) = UnixStream::pair().expect("a pair of sockets");
                 client.write_all(b"wait 5m;wait 5m\n").expect("room");
                 let connection = operations.places.take(Stream::Unix(own)).expect("a place");
-                let caller = Caller { from: "the test".to_owned(), tokens: Arc::clone(&tokens) };
+                let caller = caller_with(Arc::clone(&tokens));
                 let operations = &operations;
                 scope.spawn(move || serve_any(connection, &caller, operations));
                 clients.push(client);
@@ -484,7 +488,7 @@ mod tests {
                         }
                     }
                 };
-                let caller = Caller { from: "the test".to_owned(), tokens: Arc::clone(&tokens) };
+                let caller = caller_with(Arc::clone(&tokens));
                 let _ = serve_any(connection, &caller, &operations);
                 let mut reply = String::new();
                 let _ = client.read_to_string(&mut reply);
@@ -493,7 +497,7 @@ mod tests {
                 let (mut client, own) = UnixStream::pair().expect("a pair of sockets");
                 client.write_all(b"wait 5m\n").expect("room");
                 let Some(connection) = operations.places.take(Stream::Unix(own)) else { continue };
-                let caller = Caller { from: "the test".to_owned(), tokens: Arc::clone(&tokens) };
+                let caller = caller_with(Arc::clone(&tokens));
                 let operations = &operations;
                 scope.spawn(move || serve_any(connection, &caller, operations));
                 clients.push(client);

@@ -28,6 +28,7 @@ mod sess;
 mod set;
 mod stat;
 mod table;
+mod tls;
 pub(crate) mod token;
 mod wait;
 
@@ -54,7 +55,8 @@ use self::connection::{Connection, Stream};
 pub(crate) use self::profile::Profiler;
 pub(crate) use self::profile::{ROOT as PROFILE_ROOT, snapshot};
 pub(crate) use self::reloads::Reloads;
-use self::token::Tokens;
+use self::tls::Secrets;
+use self::token::{Rights, Tokens};
 use crate::counters::Accounts;
 use crate::events::EventKind;
 use crate::health::Roster;
@@ -177,6 +179,8 @@ pub(crate) struct Interface {
     socket: Socket,
     /// The tokens that clients must present.
     tokens: Tokens,
+    /// The certificates; `None` without TLS.
+    secrets: Option<Secrets>,
     /// The end of a pipe from which the thread reads that another process has taken over.
     leave_reader: OwnedFd,
     /// The end of the pipe that tells it to the thread; `None` after `share_socket`.
@@ -214,6 +218,7 @@ impl Interface {
         let tokens = Tokens::read(admin).map_err(|(path, (what, help))| {
             format!("the admin interface cannot be opened: {path}: {what}; help: {help}")
         })?;
+        let secrets = Secrets::read(admin)?;
         let opened = match (inherited, &admin.bind) {
             (None, bind) => listen(bind),
             (Some(socket), Bind::Tcp(_)) => Ok(Socket::Tcp(socket.into())),
@@ -232,7 +237,8 @@ impl Interface {
         let leave_reader = pipe_with(PipeFlags::CLOEXEC);
         let (leave_reader, leave_signal) = leave_reader
             .map_err(|error| format!("the admin interface cannot be opened: {error}"))?;
-        Ok(Self { socket, tokens, leave_reader, leave_signal: Some(LeaveSignal(leave_signal)) })
+        let leave_signal = Some(LeaveSignal(leave_signal));
+        Ok(Self { socket, tokens, secrets, leave_reader, leave_signal })
     }
 
     /// A copy of the socket for another process, and the signal that makes the thread leave the socket to that process. `None`
@@ -253,7 +259,9 @@ impl Interface {
                 format!("{bind}, once the process that listens there has ended")
             }
             Socket::Tcp(listener) => {
-                listener.local_addr().map_or_else(|_| String::new(), |at| format!("http://{at}/"))
+                let scheme = if self.secrets.is_some() { "https" } else { "http" };
+                let at = listener.local_addr();
+                at.map_or_else(|_| String::new(), |at| format!("{scheme}://{at}/"))
             }
             Socket::Unix(listener) => {
                 let address = listener.local_addr().ok();
@@ -273,8 +281,8 @@ impl Interface {
         operations: Arc<Operations>,
         opening: Option<mpsc::Receiver<()>>,
     ) -> io::Result<()> {
-        let Self { socket, tokens, leave_reader, .. } = self;
-        let tokens = Arc::new(tokens);
+        let Self { socket, tokens, secrets, leave_reader, .. } = self;
+        let (tokens, secrets) = (Arc::new(tokens), Arc::new(secrets));
         threads::spawn("admin", move || {
             let mut socket = socket;
             if let Some(opening) = opening {
@@ -303,8 +311,9 @@ impl Interface {
                 match accepted {
                     Ok((stream, from)) => {
                         let operations = Arc::clone(&operations);
-                        let caller = Caller { from, tokens: Arc::clone(&tokens) };
-                        begin(stream, caller, operations);
+                        let tokens = Arc::clone(&tokens);
+                        let caller = Caller { from, tokens, is_secured: false, is_verified: false };
+                        begin(stream, caller, Arc::clone(&secrets), operations);
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     Err(_) => thread::sleep(ACCEPT_PAUSE),
@@ -331,11 +340,18 @@ fn wait_for_client(socket: &Socket, leave_reader: &OwnedFd) -> bool {
 }
 
 /// Serves a connection on a thread of its own, unless all places are taken by connections that are being served.
-fn begin(stream: Stream, caller: Caller, operations: Arc<Operations>) {
-    let Some(connection) = operations.places.take(stream) else { return };
+fn begin(
+    stream: Stream,
+    mut caller: Caller,
+    secrets: Arc<Option<Secrets>>,
+    operations: Arc<Operations>,
+) {
+    let Some(mut connection) = operations.places.take(stream) else { return };
     let work = move || {
         // The client may leave at any time.
-        let _ = serve(connection, &caller, &operations);
+        if caller.secure(&mut connection, (*secrets).as_ref()).is_ok() {
+            let _ = serve(connection, &caller, &operations);
+        }
         Ended::AsPlanned
     };
     // If the kernel refuses the thread, the closure is dropped, which closes the connection.
@@ -348,11 +364,48 @@ struct Caller {
     from: String,
     /// The tokens of the interface.
     tokens: Arc<Tokens>,
+    /// The connection uses TLS.
+    is_secured: bool,
+    /// The client has presented a valid certificate.
+    is_verified: bool,
+}
+
+impl Caller {
+    /// Completes the handshake with the client, if the interface uses TLS.
+    fn secure(&mut self, connection: &mut Connection, secrets: Option<&Secrets>) -> io::Result<()> {
+        let Some(secrets) = secrets else { return Ok(()) };
+        let session = secrets.accept().ok_or(io::ErrorKind::Other)?;
+        let subject = connection.secure(session)?;
+        self.is_secured = true;
+        self.is_verified = subject.is_some();
+        if let Some(subject) = subject {
+            self.from = format!("{} ({subject})", self.from);
+        }
+        Ok(())
+    }
+
+    /// What the client may do that has shown this.
+    fn rights_of(&self, shown: Option<&str>) -> Rights {
+        match self.is_verified {
+            true => Rights::All,
+            false => self.tokens.rights_of(shown),
+        }
+    }
 }
 
 fn serve(mut connection: Connection, caller: &Caller, operations: &Operations) -> io::Result<()> {
+    let served = serve_any(&mut connection, caller, operations);
+    connection.close();
+    served
+}
+
+fn serve_any(
+    connection: &mut Connection,
+    caller: &Caller,
+    operations: &Operations,
+) -> io::Result<()> {
     let mut input = Input::default();
-    let Some(first) = input.read_line(&mut connection)? else { return Ok(()) };
+    let Some(first) = input.read_line(connection)? else { return Ok(()) };
     match first.trim_end().ends_with("HTTP/1.1") || first.trim_end().ends_with("HTTP/1.0") {
         true => http::serve(connection, first, input, caller, operations),
         false => line::serve(connection, first, input, caller, operations),

@@ -128,7 +128,7 @@ impl Plan {
     pub(super) fn record(
         &self,
         operations: &Operations,
-        has_client_left: impl Fn() -> bool,
+        mut has_client_left: impl FnMut() -> bool,
     ) -> Result<String, String> {
         let running = operations.profiler.begin()?;
         let is_chosen = |at: usize| self.worker.is_none_or(|worker| worker == at);

@@ -76,7 +76,7 @@ fn read_file(path: &str, admin: &Admin) -> Result<String, Fault> {
 
 /// Whether other users of the machine cannot use the interface.
 pub(crate) fn is_private(admin: &Admin) -> bool {
-    admin.token_file.is_some() || matches!(admin.bind, Bind::Unix(_))
+    admin.token_file.is_some() || admin.has_client_ca() || matches!(admin.bind, Bind::Unix(_))
 }
 
 fn check(bytes: &[u8], is_local: bool) -> Result<String, Fault> {

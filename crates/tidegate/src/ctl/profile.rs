@@ -4,7 +4,6 @@
 //! Invariant: a flame graph contains its profile, so that it can be compared later.
 
 use std::io::{self, IsTerminal as _, Write as _};
-use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use tidegate_profile::folded::Profile;
 use tidegate_profile::{graph, pprof, table};
 use tidegate_server::files;
 
-use super::{CtlArgs, IO_TIMEOUT, is_address, order, place};
+use super::{CtlArgs, IO_TIMEOUT, Place, is_address, place};
 use crate::{DONE, FAILED, USAGE, print_message, print_result};
 
 /// Bytes of a saved profile.
@@ -73,16 +72,15 @@ pub(super) fn run(args: &ProfileArgs, ctl: &CtlArgs) -> ExitCode {
             Ok((profile, before))
         }),
         None => {
-            let (bind, token_file) = match place(ctl) {
+            let place = match place(ctl) {
                 Ok(place) => place,
                 Err(text) => {
                     print_message(&text);
                     return ExitCode::from(USAGE);
                 }
             };
-            let token = token_file.as_deref();
             if args.duration == "stop" {
-                return match order(&bind, token, "profile stop", IO_TIMEOUT) {
+                return match place.order("profile stop", IO_TIMEOUT) {
                     Ok(_) => ExitCode::from(DONE),
                     Err(text) => failed(&text),
                 };
@@ -94,7 +92,7 @@ pub(super) fn run(args: &ProfileArgs, ctl: &CtlArgs) -> ExitCode {
                 ));
                 return ExitCode::from(USAGE);
             };
-            take_both(args, (&bind, token), span)
+            take_both(args, &place, span)
         }
     };
     match profiles {
@@ -111,23 +109,23 @@ fn failed(text: &str) -> ExitCode {
 /// Takes the profile, and at the same time that of the other process, or reads the saved one.
 fn take_both(
     args: &ProfileArgs,
-    (bind, token): (&str, Option<&Path>),
+    place: &Place,
     span: Duration,
 ) -> Result<(Profile, Option<Profile>), String> {
     if io::stderr().is_terminal() {
         print_message(&format!("tidegate: profiling for {} ...\n", args.duration));
     }
     let Some(against) = &args.against else {
-        return Ok((take(args, (bind, token), span)?, None));
+        return Ok((take(args, place, span)?, None));
     };
     if !is_address(against) {
         // A file that cannot be read is reported at once.
         let before = saved(against)?;
-        return Ok((take(args, (bind, token), span)?, Some(before)));
+        return Ok((take(args, place, span)?, Some(before)));
     }
     thread::scope(|scope| {
-        let other = scope.spawn(|| take(args, (against, token), span));
-        let profile = take(args, (bind, token), span);
+        let other = scope.spawn(|| take(args, &place.with_address(against), span));
+        let profile = take(args, place, span);
         let before = other.join().unwrap_or_else(|_| {
             Err("tidegate: the thread that takes the other profile failed\n".to_owned())
         });
@@ -136,11 +134,7 @@ fn take_both(
 }
 
 /// Takes the profile of the process at an address.
-fn take(
-    args: &ProfileArgs,
-    (bind, token): (&str, Option<&Path>),
-    span: Duration,
-) -> Result<Profile, String> {
+fn take(args: &ProfileArgs, place: &Place, span: Duration) -> Result<Profile, String> {
     let mut command = format!("profile {} attached", args.duration);
     for (word, value) in [
         ("worker", args.worker.map(|number| number.to_string())),
@@ -151,9 +145,9 @@ fn take(
             command.push_str(&format!(" {word} {value}"));
         }
     }
-    let reply = order(bind, token, &command, span + 2 * IO_TIMEOUT)?;
+    let reply = place.order(&command, span + 2 * IO_TIMEOUT)?;
     Profile::parse(&reply).map_err(|_| {
-        format!("tidegate: the workers of {bind} used no CPU time; help: profile while there are requests\n")
+        format!("tidegate: the workers of {} used no CPU time; help: profile while there are requests\n", place.at)
     })
 }
 

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Write as _};
-use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::{Map, Value};
 
-use super::{CtlArgs, IO_TIMEOUT, order, place};
+use super::{CtlArgs, IO_TIMEOUT, Place, place};
 use crate::{DONE, FAILED, USAGE, print_message};
 
 /// Columns of a line.
@@ -39,7 +38,7 @@ pub(super) struct TopArgs {
 
 /// Shows the views.
 pub(super) fn run(args: &TopArgs, ctl: &CtlArgs) -> ExitCode {
-    let (bind, token) = match place(ctl) {
+    let place = match place(ctl) {
         Ok(place) => place,
         Err(text) => {
             print_message(&text);
@@ -48,7 +47,7 @@ pub(super) fn run(args: &TopArgs, ctl: &CtlArgs) -> ExitCode {
     };
     let is_terminal = io::stdout().is_terminal();
     let rounds = args.rounds.or(if is_terminal { None } else { Some(1) });
-    match show_rounds(&bind, token.as_deref(), (args.every, rounds), is_terminal) {
+    match show_rounds(&place, (args.every, rounds), is_terminal) {
         Ok(()) => ExitCode::from(DONE),
         Err(text) => {
             print_message(&text);
@@ -58,16 +57,15 @@ pub(super) fn run(args: &TopArgs, ctl: &CtlArgs) -> ExitCode {
 }
 
 fn show_rounds(
-    bind: &str,
-    token: Option<&Path>,
+    place: &Place,
     (every, rounds): (u64, Option<u64>),
     is_terminal: bool,
 ) -> Result<(), String> {
-    let mut before = Sample::take(bind, token)?;
+    let mut before = Sample::take(place)?;
     let mut round = 0;
     while rounds.is_none_or(|rounds| round < rounds) {
         thread::sleep(Duration::from_secs(every));
-        let after = Sample::take(bind, token)?;
+        let after = Sample::take(place)?;
         let mut lines = view(&before, &after);
         let mut text = String::new();
         if is_terminal {
@@ -109,8 +107,8 @@ struct Sample {
 
 impl Sample {
     /// Asks the process.
-    fn take(bind: &str, token: Option<&Path>) -> Result<Self, String> {
-        let ask = |command: &str| order(bind, token, command, IO_TIMEOUT);
+    fn take(place: &Place) -> Result<Self, String> {
+        let ask = |command: &str| place.order(command, IO_TIMEOUT);
         Self::parse(
             &ask("show info json")?,
             &ask("show stat json")?,
@@ -118,7 +116,10 @@ impl Sample {
             &ask("show threads")?,
         )
         .ok_or_else(|| {
-            format!("tidegate: the process at {bind} sent a report that this version cannot read; help: use its version of tidegate\n")
+            format!(
+                "tidegate: the process at {} sent a report that this version cannot read; help: use its version of tidegate\n",
+                place.at
+            )
         })
     }
 

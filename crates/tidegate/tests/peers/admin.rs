@@ -582,12 +582,12 @@ fn tables_are_shown_cleared_and_marked() {
     }
     for (words, expected) in [
         (&["show", "table", "x"][..], "the tables are: t, u"),
-        (&["show", "table", "t", "0"][..], "LIMIT is a number from 1 to"),
+        (&["show", "table", "t", "0"][..], "LIMIT must be 1 to"),
         (&["show", "table", "t", "key", "10.0.0.1"][..], "has no key"),
         (&["clear", "table", "t", "10.0.0.1"][..], "has no key"),
         (&["set", "table", "u", "bob", "mark", "1"][..], "has no marks"),
         (&["set", "table", "t", "bob", "mark", "1"][..], "has no key"),
-        (&["set", "table", "t", "10.0.0.1", "mark", "x"][..], "a mark is a number"),
+        (&["set", "table", "t", "10.0.0.1", "mark", "x"][..], "the mark cannot be"),
     ] {
         let output = operated.ctl(words);
         let why = String::from_utf8_lossy(&output.stderr).into_owned();

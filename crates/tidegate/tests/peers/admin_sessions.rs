@@ -133,7 +133,7 @@ fn malformed_messages_are_shown_with_the_offending_byte() {
     assert_eq!(&status, b"HTTP/1.1 502");
     let shown = operated.ctl_well(&["show", "errors"]);
     for expected in [
-        "# malformed messages, newest first: 2\n# bytes may contain secrets",
+        "# malformed messages, newest first: 2\n# the bytes are not shown",
         "of listener web, connection ",
         "a field name must be a token followed by a colon\n  41 bytes; the offending byte is at offset 32\n",
         "Content-Length must be a single decimal number\n",

@@ -26,6 +26,7 @@ mod load;
 mod log;
 mod names;
 mod nginx_origin;
+mod operators;
 mod origins;
 mod passwords;
 mod process;

@@ -1,0 +1,74 @@
+//! TLS of the admin interface: its certificate, and the certificates of operators.
+//! In: `tls` of `[admin]`. Out: the sessions of accepted connections.
+//! Never: takes part of changed files: if one cannot be used, the previous ones stay in use, and the log states why.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use tidegate_config::model::Admin;
+use tidegate_wire::tls::{Acceptor, TlsClock, TlsSession};
+
+use crate::certificates::load_admin;
+use crate::log;
+use crate::reload::{Signature, unix_seconds};
+
+/// The TLS settings of the interface.
+pub(super) struct Secrets {
+    /// The settings.
+    admin: Admin,
+    /// The time by which certificates are verified.
+    clock: TlsClock,
+    /// What the files contained, and the signature of the files when they were read.
+    in_use: Mutex<(Signature, Acceptor)>,
+}
+
+impl Secrets {
+    /// Reads the files; `None` if the interface does not use TLS.
+    ///
+    /// # Errors
+    /// The files cannot be used; the text states which.
+    pub(super) fn read(admin: &Admin) -> Result<Option<Self>, String> {
+        let clock = TlsClock::default();
+        clock.set(unix_seconds());
+        let seen = Signature::of_paths(&paths(admin));
+        let Some(acceptor) = load(admin, &clock)? else { return Ok(None) };
+        Ok(Some(Self { admin: admin.clone(), clock, in_use: Mutex::new((seen, acceptor)) }))
+    }
+
+    /// The session of a new connection.
+    pub(super) fn accept(&self) -> Option<TlsSession> {
+        self.clock.set(unix_seconds());
+        let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Signature::of_paths(&paths(&self.admin));
+        if now != in_use.0 {
+            in_use.0 = now;
+            match load(&self.admin, &self.clock) {
+                Ok(Some(acceptor)) => in_use.1 = acceptor,
+                Ok(None) => {}
+                Err(text) => log::error(format_args!("{text}; the previous ones stay in use")),
+            }
+        }
+        in_use.1.accept().ok()
+    }
+}
+
+fn load(admin: &Admin, clock: &TlsClock) -> Result<Option<Acceptor>, String> {
+    let mut faults = Vec::new();
+    let acceptor = load_admin(admin, clock, &mut faults);
+    match faults.is_empty() {
+        true => Ok(acceptor),
+        false => {
+            let texts: Vec<_> = faults.iter().map(ToString::to_string).collect();
+            Err(format!(
+                "the certificates of the admin interface cannot be used: {}",
+                texts.join("; ")
+            ))
+        }
+    }
+}
+
+fn paths(admin: &Admin) -> Vec<PathBuf> {
+    let Some(tls) = &admin.tls else { return Vec::new() };
+    let own = [&tls.certificate.cert, &tls.certificate.key];
+    own.into_iter().chain(&tls.client_ca).chain(&tls.client_crl).map(PathBuf::from).collect()
+}
