@@ -22,8 +22,6 @@ const WAITING_MAX: usize = 64;
 const WAITING_BYTES_MAX: usize = 128 * 1024;
 /// The longest datagram over IPv4.
 const DATAGRAM_BYTES_MAX: usize = 65_507;
-/// The error after the peer's host has refused a datagram.
-const REFUSED: &str = "connection refused";
 
 /// Names a socket for datagrams of a VM.
 pub type DatagramSocketId = Id<DatagramSocket>;
@@ -47,8 +45,8 @@ pub struct DatagramSocket {
     waiting: VecDeque<Vec<u8>>,
     /// Their bytes.
     waiting_bytes: usize,
-    /// The peer's host has refused a datagram, which the script does not know yet.
-    is_refused: bool,
+    /// Why a datagram has not arrived, which the script does not know yet.
+    fault: Option<&'static str>,
     /// The coroutine that waits for a datagram, or until the socket is open.
     reader: TaskId,
 }
@@ -75,8 +73,8 @@ impl Host {
     ) -> Result<DatagramSocketId, &'static str> {
         self.make_room_for_socket()?;
         let (stage, keeper, reader) = (Stage::Opening, self.keeper(), Id::NONE);
-        let (waiting, waiting_bytes, is_refused) = (VecDeque::new(), 0, false);
-        let socket = DatagramSocket { stage, keeper, waiting, waiting_bytes, is_refused, reader };
+        let (waiting, waiting_bytes, fault) = (VecDeque::new(), 0, None);
+        let socket = DatagramSocket { stage, keeper, waiting, waiting_bytes, fault, reader };
         let inserted = self.datagrams.slab.insert(socket);
         let id = inserted.map_err(|_| "too many sockets of the application are open")?;
         self.outgoing += 1;
@@ -116,10 +114,7 @@ impl Host {
         }
         match socket.stage {
             Stage::Ended(reason) => Err(reason),
-            Stage::Opening | Stage::Open(_) => {
-                let is_refused = core::mem::replace(&mut socket.is_refused, false);
-                if is_refused { Err(REFUSED) } else { Ok(None) }
-            }
+            Stage::Opening | Stage::Open(_) => socket.fault.take().map_or(Ok(None), Err),
         }
     }
 
@@ -137,7 +132,7 @@ impl Host {
             Stage::Open(_) if !is_read => return Ok(None),
             Stage::Opening | Stage::Open(_) => {}
         }
-        if is_read && (socket.is_refused || !socket.waiting.is_empty()) {
+        if is_read && (socket.fault.is_some() || !socket.waiting.is_empty()) {
             return Ok(None);
         }
         match self.schedule.has_task(socket.reader) {
@@ -210,11 +205,11 @@ impl Vm {
         true
     }
 
-    /// The peer's host has refused a datagram.
-    pub fn datagram_refused(&mut self, life: u32, id: DatagramSocketId) {
+    /// A datagram that was sent has not arrived.
+    pub fn datagram_failed(&mut self, life: u32, id: DatagramSocketId, why: &'static str) {
         let Some(host) = self.host_of(life) else { return };
         let Some(socket) = host.datagrams.slab.get_mut(id) else { return };
-        socket.is_refused = true;
+        socket.fault = Some(why);
         let reader = socket.reader;
         host.schedule.wake(reader, Wake::Done);
     }

@@ -78,7 +78,7 @@ fn receive_waits_for_a_datagram_a_refusal_the_end_or_the_time() {
     results.push(talk(body, |app, socket| {
         app.vm.datagram_received(LIFE, socket, b"data");
     }));
-    results.push(talk(body, |app, socket| app.vm.datagram_refused(LIFE, socket)));
+    results.push(talk(body, |app, socket| app.vm.datagram_failed(LIFE, socket, "refused")));
     results.push(talk(body, |app, socket| app.vm.datagrams_ended(LIFE, socket, "stopped")));
     results.push(talk(body, |app, _| {
         app.advance(499);
@@ -87,8 +87,9 @@ fn receive_waits_for_a_datagram_a_refusal_the_end_or_the_time() {
     }));
     assert_eq!(results, ["data timeout", "nil timeout", "nil stopped", "nil timeout"]);
     let error = "response:finish(select(2, s:receive()))";
-    let refused = talk(error, |app, socket| app.vm.datagram_refused(LIFE, socket));
-    assert_eq!(refused, "connection refused");
+    for why in ["connection refused", "the address is unreachable"] {
+        assert_eq!(talk(error, |app, socket| app.vm.datagram_failed(LIFE, socket, why)), why);
+    }
 }
 
 #[test]

@@ -539,6 +539,34 @@ fn datagrams_have_the_results_of_the_documentation() {
 }
 
 #[test]
+fn second_peer_of_a_datagram_socket_closes_the_socket_of_the_first() {
+    let content = "local s = ngx.socket.udp()
+        for port = 9000, 9001 do
+            ngx.thread.spawn(function() assert(s:setpeername('127.0.0.1', port)) ngx.sleep(9) end)
+        end
+        ngx.sleep(5)
+        ngx.say(s:close())
+        ngx.exit(200)";
+    let mut app = load(content, &[]);
+    let id = app.open("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(app.vm.request(id), CallbackEnd::Waiting);
+    app.effects();
+    app.advance(0);
+    app.effects();
+    let opened: Vec<_> = app.datagrams.drain(..).filter_map(|(socket, _)| socket).collect();
+    assert_eq!(opened.len(), 2, "both have begun before one of them was open");
+    for (socket, tag) in opened.into_iter().zip([5, 6]) {
+        assert!(app.vm.datagrams_opened(2, socket, tag));
+        app.advance(0);
+    }
+    assert_eq!((app.vm.take_closed_datagrams(), app.vm.take_closed_datagrams()), (Some(5), None));
+    app.advance(5000);
+    assert_eq!(app.effects(), Some((200, "1\n".to_owned())));
+    assert_eq!((app.vm.take_closed_datagrams(), app.vm.datagram_sockets()), (Some(6), 0));
+    app.vm.close_request(id);
+}
+
+#[test]
 fn regular_expressions_have_the_results_of_the_documentation() {
     check(
         r#"local m = ngx.re.match('hello, 1234', '([0-9])[0-9]+')

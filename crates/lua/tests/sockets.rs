@@ -120,6 +120,28 @@ fn scripts_send_and_close() {
 }
 
 #[test]
+fn second_connect_of_a_socket_closes_the_connection_of_the_first() {
+    let mut app =
+        app("for _ = 1, 2 do tide.spawn(function() assert(s:connect('api')) tide.sleep(9) end) end
+        tide.sleep(5) s:send('x') response:finish('done')");
+    let id = begin(&mut app);
+    app.advance(0);
+    app.effects();
+    let opened: Vec<_> = app.sockets.drain(..).map(|(socket, _)| socket).collect();
+    assert_eq!(opened.len(), 2, "both have begun before one of them was connected");
+    for (socket, tag) in opened.into_iter().zip([7, 8]) {
+        assert!(app.vm.socket_begun(socket, tag));
+        app.vm.socket_connected(LIFE, socket, false);
+        app.advance(0);
+    }
+    assert_eq!((app.vm.take_closed_socket(), app.vm.take_closed_socket()), (Some(7), None));
+    app.advance(5000);
+    assert_eq!(app.effects().expect("it answers").1, "done");
+    assert_eq!(orders(&mut app), ["8 send x"]);
+    app.vm.close_request(id);
+}
+
+#[test]
 fn send_waits_while_the_server_takes_nothing() {
     let mut app = app("assert(s:connect('api')) assert(s:send('a')) tide.sleep(1)
         local ok, err = s:send('b') response:finish(tostring(ok) .. tostring(err))");

@@ -21,7 +21,9 @@ use tidegate_base::{Address, Moment, Span};
 
 use crate::driver::Loop;
 use crate::inherited::ListenerReceiver;
-use crate::interface::{CloseReason, DatagramSent, ListenOptions, ListenerId, Peer, Shortage};
+use crate::interface::{
+    CloseReason, DatagramFault, DatagramSent, ListenOptions, ListenerId, Peer, Shortage,
+};
 use crate::kernel::{
     Accepting, ConnectFault, Kernel, Ready, Receiving, ReceivingDatagram, Relaying, Sending,
     WAKER_TOKEN, Watch,
@@ -198,7 +200,7 @@ impl Kernel for Epoll {
                 // ENOBUFS: the queue of the device is full.
                 Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => DatagramSent::Full,
                 Err(Errno::MSGSIZE) => DatagramSent::TooLong,
-                Err(_) => DatagramSent::Refused,
+                Err(errno) => DatagramSent::Failed(datagram_fault(errno)),
             };
         }
     }
@@ -209,8 +211,8 @@ impl Kernel for Epoll {
                 Ok((count, _)) => ReceivingDatagram::Bytes(count),
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => ReceivingDatagram::Empty,
-                // ECONNREFUSED, EHOSTUNREACH and similar reports about datagrams that were sent; each is reported once.
-                Err(_) => ReceivingDatagram::Refused,
+                // A report about a datagram that was sent; each is given once.
+                Err(errno) => ReceivingDatagram::Failed(datagram_fault(errno)),
             };
         }
     }
@@ -419,6 +421,16 @@ fn accept_fault(errno: Errno) -> Accepting<OwnedFd> {
     }
 }
 
+fn datagram_fault(errno: Errno) -> DatagramFault {
+    match errno {
+        Errno::CONNREFUSED => DatagramFault::Refused,
+        // EPERM: a rule of the firewall; EACCES: a broadcast address; EINVAL: an address of another kind of network.
+        Errno::PERM | Errno::ACCESS | Errno::INVAL => DatagramFault::Rejected,
+        // ENETUNREACH, EHOSTUNREACH, ENETDOWN, EPROTO and similar errors.
+        _ => DatagramFault::Unreachable,
+    }
+}
+
 fn close_reason(fault: ConnectFault) -> CloseReason {
     match fault {
         ConnectFault::Short(shortage) => CloseReason::ConnectShortage(shortage),
@@ -437,5 +449,25 @@ fn connect_fault(errno: Errno) -> ConnectFault {
             // ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, ENOENT, EACCES, EPERM and similar errors.
             None => ConnectFault::Refused(CloseReason::ConnectUnreachable),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_of_datagrams_are_told_apart() {
+        for (errno, fault) in [
+            (Errno::CONNREFUSED, DatagramFault::Refused),
+            (Errno::PERM, DatagramFault::Rejected),
+            (Errno::ACCESS, DatagramFault::Rejected),
+            (Errno::INVAL, DatagramFault::Rejected),
+            (Errno::NETUNREACH, DatagramFault::Unreachable),
+            (Errno::HOSTUNREACH, DatagramFault::Unreachable),
+            (Errno::NETDOWN, DatagramFault::Unreachable),
+        ] {
+            assert_eq!(datagram_fault(errno), fault, "{errno}");
+        }
     }
 }

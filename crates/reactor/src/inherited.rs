@@ -22,7 +22,7 @@ use rustix::net::{
 use tidegate_base::Address;
 
 /// The variable that names what a process inherits from the one that it replaces, such as "123:7:9,11": the process, the
-/// descriptor of the channel to it, and those of the sockets.
+/// descriptor of the channel to it, and those of the sockets. In "123:7:9,11:11", a service manager has 11, too.
 pub const HANDOVER: &str = "TIDEGATE_HANDOVER";
 /// The first descriptor that a service manager passes.
 const LISTEN_FDS_START: RawFd = 3;
@@ -42,6 +42,9 @@ pub struct Inherited {
     pub channel: Option<OwnedFd>,
 }
 
+/// The number of a descriptor, and whether a service manager has it, too.
+type NamedSocket = (RawFd, bool);
+
 /// A listening socket.
 #[derive(Debug)]
 pub struct InheritedSocket {
@@ -51,6 +54,8 @@ pub struct InheritedSocket {
     pub address: Address,
     /// Whether other sockets may listen on the same address (SO_REUSEPORT).
     pub is_shared: bool,
+    /// A service manager has the socket, too: it remains open when this process closes it.
+    pub is_managed: bool,
 }
 
 impl Inherited {
@@ -64,8 +69,9 @@ impl Inherited {
         }
         let (channel, numbers) = named();
         inherited.channel = channel.and_then(take_number);
-        for socket in numbers.into_iter().take(SOCKETS_MAX).filter_map(take_number) {
-            match describe(socket) {
+        for (number, is_managed) in numbers.into_iter().take(SOCKETS_MAX) {
+            let Some(socket) = take_number(number) else { continue };
+            match describe(socket, is_managed) {
                 Some(socket) => inherited.sockets.push(socket),
                 None => inherited.unusable += 1,
             }
@@ -74,8 +80,8 @@ impl Inherited {
     }
 }
 
-/// The descriptors that the environment names for this process.
-fn named() -> (Option<RawFd>, Vec<RawFd>) {
+/// The descriptors that the environment names for this process, and whether a service manager has them, too.
+fn named() -> (Option<RawFd>, Vec<NamedSocket>) {
     let variable = |name: &str| std::env::var(name).ok();
     if let Some(text) = variable(HANDOVER) {
         let parsed =
@@ -87,16 +93,32 @@ fn named() -> (Option<RawFd>, Vec<RawFd>) {
     let own = variable("LISTEN_PID").and_then(|text| text.parse().ok()) == Some(std::process::id());
     let count = variable("LISTEN_FDS").and_then(|text| text.parse::<RawFd>().ok());
     let count = count.filter(|_| own).unwrap_or(0).clamp(0, SOCKETS_MAX as RawFd);
-    (None, (LISTEN_FDS_START..LISTEN_FDS_START + count).collect())
+    (None, (LISTEN_FDS_START..LISTEN_FDS_START + count).map(|number| (number, true)).collect())
 }
 
-/// Parses the value of `HANDOVER`.
-fn parse(text: &str) -> Option<(u32, RawFd, Vec<RawFd>)> {
+/// Parses the value of `HANDOVER`. Earlier versions do not state what a service manager has.
+fn parse(text: &str) -> Option<(u32, RawFd, Vec<NamedSocket>)> {
     let mut parts = text.split(':');
     let (process, channel, sockets) = (parts.next()?, parts.next()?, parts.next()?);
-    let numbers = sockets.split(',').filter(|number| !number.is_empty());
-    let sockets: Result<Vec<RawFd>, _> = numbers.map(str::parse).collect();
-    Some((process.parse().ok()?, channel.parse().ok()?, sockets.ok()?))
+    let numbers = |list: &str| -> Option<Vec<RawFd>> {
+        let numbers = list.split(',').filter(|number| !number.is_empty());
+        numbers.map(|number| number.parse().ok()).collect()
+    };
+    let managed = numbers(parts.next().unwrap_or_default())?;
+    let sockets = numbers(sockets)?.into_iter().map(|number| (number, managed.contains(&number)));
+    Some((process.parse().ok()?, channel.parse().ok()?, sockets.collect()))
+}
+
+/// The value of `HANDOVER` for a process that this one starts. By socket: whether a service manager has it, too.
+#[must_use]
+pub fn handover(channel: &OwnedFd, sockets: &[(&OwnedFd, bool)]) -> String {
+    let list = |all: &mut dyn Iterator<Item = &(&OwnedFd, bool)>| {
+        let numbers = all.map(|(socket, _)| socket.as_raw_fd().to_string());
+        numbers.collect::<Vec<_>>().join(",")
+    };
+    let (process, channel) = (std::process::id(), channel.as_raw_fd());
+    let managed = list(&mut sockets.iter().filter(|(_, is_managed)| *is_managed));
+    format!("{process}:{channel}:{}:{managed}", list(&mut sockets.iter()))
 }
 
 /// Takes ownership of an inherited descriptor; `None` if it is not open. No other process started by this one gets it.
@@ -113,12 +135,12 @@ fn take_number(number: RawFd) -> Option<OwnedFd> {
 }
 
 /// The address of a listening stream socket; `None` if the descriptor is something else.
-fn describe(socket: OwnedFd) -> Option<InheritedSocket> {
+fn describe(socket: OwnedFd, is_managed: bool) -> Option<InheritedSocket> {
     let is_stream = sockopt::socket_type(&socket).ok()? == SocketType::STREAM;
     let listens = sockopt::socket_acceptconn(&socket).ok()?;
     let address = local_address(socket.as_fd()).filter(|_| is_stream && listens)?;
     let is_shared = sockopt::socket_reuseport(&socket).unwrap_or(false);
-    Some(InheritedSocket { socket, address, is_shared })
+    Some(InheritedSocket { socket, address, is_shared, is_managed })
 }
 
 /// The address of a listening socket.
@@ -279,9 +301,18 @@ mod tests {
 
     #[test]
     fn handover_is_parsed_whole_or_not_at_all() {
-        assert_eq!(parse("12:7:9,11"), Some((12, 7, vec![9, 11])));
-        assert_eq!(parse("12:7:"), Some((12, 7, vec![])));
-        for wrong in ["", "12", "12:7", "12:x:9", "a:7:9", "12:7:9,b"] {
+        assert_eq!(parse("12:7:9,11"), Some((12, 7, vec![(9, false), (11, false)])));
+        assert_eq!(parse("12:7:9,11:11"), Some((12, 7, vec![(9, false), (11, true)])));
+        for none in ["12:7:", "12:7::"] {
+            assert_eq!(parse(none), Some((12, 7, vec![])), "{none:?}");
+        }
+        let open = || OwnedFd::from(TcpListener::bind("127.0.0.1:0").expect("loopback has a port"));
+        let (channel, own, managed) = (open(), open(), open());
+        let numbers = [&channel, &own, &managed].map(AsRawFd::as_raw_fd);
+        let sockets = vec![(numbers[1], false), (numbers[2], true)];
+        let text = handover(&channel, &[(&own, false), (&managed, true)]);
+        assert_eq!(parse(&text), Some((std::process::id(), numbers[0], sockets)));
+        for wrong in ["", "12", "12:7", "12:x:9", "a:7:9", "12:7:9,b", "12:7:9:b"] {
             assert_eq!(parse(wrong), None, "{wrong:?}");
         }
     }
@@ -291,15 +322,15 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
         let address = listener.local_addr().expect("it is bound");
         let client = TcpStream::connect(address).expect("it listens");
-        let described = describe(listener.into()).expect("it is a listener");
+        let described = describe(listener.into(), false).expect("it is a listener");
         assert_eq!((described.address, described.is_shared), (Address::Tcp(address), false));
-        assert!(describe(client.into()).is_none());
+        assert!(describe(client.into(), false).is_none());
         let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").expect("loopback has a port");
-        assert!(describe(datagrams.into()).is_none());
+        assert!(describe(datagrams.into(), true).is_none());
         let folder =
             std::env::temp_dir().join(format!("tidegate-inherited-{}", std::process::id()));
         let listener = std::os::unix::net::UnixListener::bind(&folder).expect("a path");
-        let described = describe(listener.into()).expect("it is a listener");
+        let described = describe(listener.into(), false).expect("it is a listener");
         assert_eq!(described.address, Address::Unix(folder.to_str().expect("text").to_owned()));
         let _ = std::fs::remove_file(folder);
     }

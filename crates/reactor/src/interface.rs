@@ -91,10 +91,12 @@ pub enum Completion<'a> {
         /// The bytes; a datagram may have none.
         bytes: &'a mut [u8],
     },
-    /// The peer's host has refused a datagram that was sent: nothing receives there. The socket remains open.
-    DatagramRefused {
+    /// A datagram that was sent has not arrived. The socket remains open.
+    DatagramFailed {
         /// The socket.
         socket: DatagramId,
+        /// Why.
+        fault: DatagramFault,
     },
     /// The deadline set by `set_deadline` has passed; it is now cleared.
     Due {
@@ -154,6 +156,17 @@ pub enum CloseReason {
     Unsent,
 }
 
+/// Why a datagram does not arrive, as far as this host knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DatagramFault {
+    /// The peer's host has refused it: nothing receives there (ECONNREFUSED).
+    Refused,
+    /// No route leads to the peer, or a router could not deliver it.
+    Unreachable,
+    /// This host does not permit it, as a firewall does, or the kernel considers it invalid (EPERM, EACCES, EINVAL).
+    Rejected,
+}
+
 /// What happened to a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DatagramSent {
@@ -163,8 +176,8 @@ pub enum DatagramSent {
     Full,
     /// No datagram can be as long.
     TooLong,
-    /// The peer's host has refused an earlier datagram, or is unreachable. This one was not sent.
-    Refused,
+    /// An earlier datagram or this one has failed. This one was not sent.
+    Failed(DatagramFault),
     /// The socket is closed.
     Closed,
 }

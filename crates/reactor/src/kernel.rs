@@ -6,7 +6,7 @@
 
 use tidegate_base::{Address, Moment, Span};
 
-use crate::interface::{CloseReason, DatagramSent, ListenOptions, Peer, Shortage};
+use crate::interface::{CloseReason, DatagramFault, DatagramSent, ListenOptions, Peer, Shortage};
 
 /// The result of `accept`.
 #[derive(Debug)]
@@ -39,8 +39,8 @@ pub enum Receiving {
 pub enum ReceivingDatagram {
     /// A datagram of this many bytes, which may be 0. What the buffer has no room for is lost.
     Bytes(usize),
-    /// The peer's host has refused a datagram (ICMP). The socket remains usable.
-    Refused,
+    /// A datagram that was sent has not arrived (ICMP). The socket remains usable.
+    Failed(DatagramFault),
     /// There is nothing to receive now. An edge announces the next datagram.
     Empty,
 }

@@ -24,9 +24,9 @@ pub mod worker;
 pub use driver::Loop;
 pub use epoll::EpollReactor;
 pub use interface::{
-    CloseReason, Completion, DatagramId, DatagramSent, DatagramSock, Driver, Handler, ListenError,
-    ListenOptions, ListenerId, OutputProgress, Peer, Reactor, Room, ServerKey, Shortage, Sock,
-    SockId,
+    CloseReason, Completion, DatagramFault, DatagramId, DatagramSent, DatagramSock, Driver,
+    Handler, ListenError, ListenOptions, ListenerId, OutputProgress, Peer, Reactor, Room,
+    ServerKey, Shortage, Sock, SockId,
 };
 pub use mailbox::{Mailbox, Sender};
 pub use sim::{Faults, SimDatagrams, SimNet, SimPeer, SimReactor, SimServer};

@@ -73,7 +73,7 @@ impl<R: Reactor> Handler<R> for Echo {
             | Completion::Closed { .. }
             | Completion::Connected { .. }
             | Completion::Datagram { .. }
-            | Completion::DatagramRefused { .. }
+            | Completion::DatagramFailed { .. }
             | Completion::Due { .. }
             | Completion::HungUp { .. }
             | Completion::Relayed { .. }
@@ -296,7 +296,7 @@ impl<R: Reactor> Handler<R> for Relay {
             }
             Completion::AcceptPaused { .. }
             | Completion::Datagram { .. }
-            | Completion::DatagramRefused { .. }
+            | Completion::DatagramFailed { .. }
             | Completion::HungUp { .. }
             | Completion::Timer { .. }
             | Completion::Woken => {}

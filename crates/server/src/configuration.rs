@@ -29,6 +29,7 @@ use crate::certificates::TlsLoader;
 use crate::events::{self, EventKind};
 use crate::handover::{Handover, Order, Rehearsal};
 use crate::health::Checks;
+use crate::inheritance::is_at;
 use crate::key_fetcher::KeyFetcher;
 use crate::listening_sockets;
 use crate::log;
@@ -154,6 +155,8 @@ pub(crate) struct Configuration {
     pub(crate) checks: Checks,
     /// The process shares its addresses with another one.
     pub(crate) takeover: bool,
+    /// The addresses whose sockets a service manager has, too.
+    pub(crate) managed: Vec<Address>,
 }
 
 impl Configuration {
@@ -226,10 +229,27 @@ impl Configuration {
         if !edit.apply(&mut config)? {
             return Ok(false);
         }
+        self.check_managed(&config)?;
         let replaced = self.replace(config, loader, Cause::Edit);
         let (_, shortfall) =
             replaced.map_err(|text| text.strip_prefix("tidegate: ").unwrap_or(&text).to_owned())?;
         shortfall.map_or(Ok(true), Err)
+    }
+
+    /// Refuses to close a socket that a service manager keeps open: clients would wait in its queue, and neither this process nor
+    /// one that replaces it could open the address again.
+    fn check_managed(&self, next: &Config) -> Result<(), String> {
+        for (before, next) in self.read.edited.listeners.iter().zip(&next.listeners) {
+            let is_managed = |bind: &Bind| self.managed.iter().any(|of| is_at(bind, of));
+            if next.is_off && !before.is_off && is_managed(&next.bind) {
+                return Err(format!(
+                    "listener {:?} cannot be disabled: the service manager has its socket, too, and keeps it open, so clients \
+                     would wait; help: close its routes with `set maintenance`, or stop the socket in the service manager",
+                    next.name
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Shows the TLS settings in force to the admin interface.

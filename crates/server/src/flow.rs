@@ -26,7 +26,7 @@
 //!      carrier/http2/server.rs: the same for the streams of a connection
 //!   -> action/proxy/response.rs: relay them to carrier/client.rs, as above
 //!
-//! datagrams (Datagram, DatagramRefused)
+//! datagrams (Datagram, DatagramFailed)
 //!   -> action/lua/datagrams.rs: the socket of a script
 //!      action/lua/lookups.rs: the answer of a name server
 //!
@@ -102,7 +102,9 @@ impl<R: Reactor> Handler<R> for Worker {
             Completion::Datagram { socket, bytes } => {
                 self.datagram_received(reactor, socket, bytes);
             }
-            Completion::DatagramRefused { socket } => self.datagram_refused(reactor, socket),
+            Completion::DatagramFailed { socket, fault } => {
+                self.datagram_failed(reactor, socket, fault);
+            }
             Completion::Timer { timer } => self.handle_timer(reactor, timer),
             Completion::Woken => {
                 self.receive_permits(reactor);
@@ -181,7 +183,7 @@ impl Worker {
                     HandlerKind::DownstreamReceive
                 }
             }
-            Completion::Datagram { .. } | Completion::DatagramRefused { .. } => {
+            Completion::Datagram { .. } | Completion::DatagramFailed { .. } => {
                 HandlerKind::UpstreamReceive
             }
             Completion::Connected { .. } => HandlerKind::Connect,

@@ -79,6 +79,15 @@ impl Inheritance {
         self.admin.take()
     }
 
+    /// The addresses of listeners whose sockets a service manager has, too: they remain open when this process closes them.
+    pub(crate) fn managed(&self) -> Vec<Address> {
+        let managed = self.sockets.iter().filter(|(_, socket)| socket.is_managed);
+        let mut addresses: Vec<Address> =
+            managed.map(|(_, socket)| socket.address.clone()).collect();
+        addresses.dedup();
+        addresses
+    }
+
     /// The descriptors of the sockets.
     pub(crate) fn numbers(&self) -> Vec<RawFd> {
         self.sockets.iter().map(|(_, socket)| socket.socket.as_raw_fd()).collect()
@@ -136,7 +145,7 @@ fn places(addresses: &[Address], config: &Config) -> Vec<Option<usize>> {
     places
 }
 
-fn is_at(bind: &Bind, address: &Address) -> bool {
+pub(crate) fn is_at(bind: &Bind, address: &Address) -> bool {
     match (bind, address) {
         (Bind::Tcp(bind), Address::Tcp(address)) => bind == address,
         (Bind::Unix(bind), Address::Unix(path)) => bind == path,
@@ -195,12 +204,16 @@ mod tests {
         ] {
             let socket = |_| {
                 let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a descriptor").into();
-                InheritedSocket { socket, address: tcp("127.0.0.1:80"), is_shared }
+                let is_managed = !replaces;
+                InheritedSocket { socket, address: tcp("127.0.0.1:80"), is_shared, is_managed }
             };
             let mut found = Inheritance::assign((0..sockets).map(socket).collect(), &config);
             found.replaces = replaces;
             assert!(found.has(0) && !found.has(1));
-            assert_eq!(found.is_of_manager(), !replaces);
+            assert_eq!(
+                (found.is_of_manager(), found.managed().len()),
+                (!replaces, usize::from(!replaces))
+            );
             let mut takers = vec![0; sockets];
             for worker in 0..workers {
                 for (at, place) in found.share_of(worker, workers).into_iter().enumerate() {

@@ -29,6 +29,7 @@ mod counting;
 mod cpus;
 mod datagrams;
 mod delivery;
+mod descriptor_budget;
 mod drain;
 mod events;
 mod eviction;

@@ -323,6 +323,7 @@ mod tests {
             arranged,
             workers: vec![worker],
             takeover: false,
+            managed: Vec::new(),
             operations: None,
         };
         let reloader = Reloader::new(configuration, TlsLoader::default(), before);

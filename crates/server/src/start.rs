@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Instant, SystemTime};
 
-use tidegate_base::{Span, limits};
+use tidegate_base::{Address, Span, limits};
 use tidegate_config::arrange::Arranged;
 use tidegate_config::findings::Finding;
 use tidegate_config::model::{self, Bind, Config};
@@ -29,6 +29,7 @@ use crate::certificates::TlsLoader;
 use crate::configuration::{self, ConfigSource, Configuration, Listening, ReadConfig};
 use crate::counters::Accounts;
 use crate::cpus::{steers, worker_cpus};
+use crate::descriptor_budget;
 use crate::drain::{self, Drain};
 use crate::events::{self, EventKind};
 use crate::handover::{Handover, Rehearsal};
@@ -190,6 +191,8 @@ struct InheritedParts {
     inheritance: Inheritance,
     /// The files of unix sockets belong to the service manager.
     keeps_files: bool,
+    /// The addresses whose sockets the service manager has, too.
+    managed: Vec<Address>,
     /// By `[[listener]]`: the inodes of the sockets of older processes on its address.
     earlier: Vec<Vec<u64>>,
     /// The process that is replaced.
@@ -204,7 +207,7 @@ impl InheritedParts {
     fn take(arranged: &Arranged, takeover: bool) -> Result<Self, StartError> {
         let config = &arranged.config;
         let mut inheritance = Inheritance::take(config);
-        let keeps_files = inheritance.is_of_manager();
+        let (keeps_files, managed) = (inheritance.is_of_manager(), inheritance.managed());
         ports::refuse_taken_ports(config, takeover, &inheritance)?;
         let earlier = earlier_listeners(config, &inheritance);
         let mut predecessor = inheritance.take_predecessor();
@@ -212,7 +215,7 @@ impl InheritedParts {
         let roster = Arc::new(Roster::new(arranged, Vec::new()));
         roster.inherit_states(&first_transfer);
         roster.inherit_counts(&first_transfer, &StateTransfer::default());
-        Ok(Self { inheritance, keeps_files, earlier, predecessor, first_transfer, roster })
+        Ok(Self { inheritance, keeps_files, managed, earlier, predecessor, first_transfer, roster })
     }
 }
 
@@ -229,6 +232,9 @@ fn make_plan(
     let count = usize::from(workers.or(config.server.workers).unwrap_or(0));
     let count = if count == 0 { cpus.len() } else { count }.clamp(1, limits::WORKERS_MAX);
     let steer_by_cpu = steers(config, &cpus, count);
+    if let Some(warning) = descriptor_budget::warning(config, count, descriptors) {
+        log::warning(format_args!("{warning}"));
+    }
     let plan = Plan {
         process: ProcessState::new(config, random_seed()),
         arranged: Arc::new(arranged),
@@ -314,8 +320,15 @@ impl RunningWorkers {
         inventory: Inventory,
     ) -> Result<Service, StartError> {
         let senders = || self.workers.iter().map(|worker| worker.sender.clone()).collect();
-        let InheritedParts { roster, predecessor, first_transfer, keeps_files, earlier, .. } =
-            inherited;
+        let InheritedParts {
+            roster,
+            predecessor,
+            first_transfer,
+            keeps_files,
+            earlier,
+            managed,
+            inheritance: _,
+        } = inherited;
         let heritage = Heritage { registry: self.registry.clone(), roster: Arc::clone(&roster) };
         let (opens, opening) = mpsc::channel();
         let opening = predecessor.is_some().then_some(opening);
@@ -355,12 +368,18 @@ impl RunningWorkers {
             takeover,
             operations: operations.clone(),
             checks,
+            managed: managed.clone(),
         };
         let watching = Reloader::new(configuration, loader, seen).watch();
         let reload = watching.map_err(system("starting the thread that reloads"))?;
         service_manager::start_watchdog(beating).map_err(system("starting the watchdog"))?;
-        let successor =
-            Successor::new(senders(), self.listener_post, self.admin_socket, transfer_source);
+        let successor = Successor::new(
+            senders(),
+            self.listener_post,
+            self.admin_socket,
+            transfer_source,
+            managed,
+        );
         let count = self.workers.len();
         events::note(EventKind::Process, format_args!("started; workers: {count}"));
         service_manager::ready();

@@ -8,7 +8,7 @@
 //! `TRANSFER_WAIT` for a transfer, which the new process may be too slow to read.
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,8 +19,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Signal, getpid, kill_process};
+use tidegate_base::Address;
 use tidegate_reactor::Sender;
-use tidegate_reactor::inherited::{HANDOVER, ListenerPost, PassedListener, set_inheritable};
+use tidegate_reactor::inherited::{self, HANDOVER, ListenerPost, PassedListener, set_inheritable};
 
 use crate::admin::{LeaveSignal, Operations};
 use crate::health::Roster;
@@ -59,6 +60,8 @@ pub(crate) struct Successor {
     new_process: Mutex<Option<(Child, Channel)>>,
     /// The source of the transfers.
     transfer_source: TransferSource,
+    /// The addresses whose sockets a service manager has, too.
+    managed: Vec<Address>,
 }
 
 /// The state of this process that the new process takes over.
@@ -85,6 +88,7 @@ impl Successor {
         post: ListenerPost,
         admin: Option<(OwnedFd, LeaveSignal)>,
         transfer_source: TransferSource,
+        managed: Vec<Address>,
     ) -> Self {
         let (is_starting, serves) = (AtomicBool::new(false), AtomicBool::new(false));
         Self {
@@ -95,6 +99,7 @@ impl Successor {
             serves,
             new_process: Mutex::default(),
             transfer_source,
+            managed,
         }
     }
 
@@ -208,9 +213,12 @@ impl Successor {
         for socket in sockets {
             set_inheritable(socket, true).map_err(text)?;
         }
-        let numbers: Vec<String> =
-            sockets.iter().map(|socket| socket.as_raw_fd().to_string()).collect();
-        let named = format!("{}:{}:{}", std::process::id(), channel.as_raw_fd(), numbers.join(","));
+        let is_managed = |socket: &OwnedFd| {
+            inherited::address(socket).is_ok_and(|address| self.managed.contains(&address))
+        };
+        let sockets: Vec<(&OwnedFd, bool)> =
+            sockets.iter().map(|socket| (*socket, is_managed(socket))).collect();
+        let named = inherited::handover(channel, &sockets);
         let mut arguments = std::env::args_os();
         // Not /proc/self/exe, which is the old program if its file was replaced.
         let program = arguments.next().unwrap_or_else(|| "tidegate".into());

@@ -13,7 +13,6 @@ use std::time::Duration;
 use tidegate_base::{Span, limits};
 use tidegate_config::arrange::Arranged;
 use tidegate_gate::basic::CredentialSecret;
-use tidegate_gate::permits;
 use tidegate_gate::process_state::ProcessState;
 use tidegate_reactor::inherited;
 use tidegate_reactor::{EpollReactor, Mailbox, Reactor, Sender, Waker, worker as thread_setup};
@@ -25,6 +24,7 @@ use crate::apply_settings::InUse;
 use crate::apps::{Meter, Scripts};
 use crate::configuration::{Bound, WorkerLink};
 use crate::counters::Accounts;
+use crate::descriptor_budget;
 use crate::drain::Drain;
 use crate::handover::{change_settings, rehearse};
 use crate::health::ServerStatuses;
@@ -188,7 +188,9 @@ fn prepare(
     thread_setup::unshare_descriptor_table().map_err(system("unsharing the descriptor table"))?;
     counts.accounts.set_thread();
     let taken = inherited::take_copies(&plan.inherited, |at| inherits[at].is_some());
-    let socks_max = connections_max(plan, index);
+    let place = (index, plan.workers as usize);
+    let socks_max =
+        descriptor_budget::connections_max(&plan.arranged.config, place, plan.descriptors);
     let mut reactor =
         EpollReactor::new(socks_max, waker).map_err(system("creating the event queue"))?;
     let mut snapshot = Snapshot::arranged(
@@ -332,18 +334,6 @@ fn lend_until_all_stopped(prepared: &mut Prepared, running: &AtomicUsize) {
 
 /// How long a turn of a worker that only lends permits may wait.
 const LEND_TURN_MAX: Span = Span::from_millis(10);
-
-/// The most connections of a worker: its share of `connections-max`, and no more than its descriptor limit less
-/// the descriptors that the worker itself needs.
-fn connections_max(plan: &Plan, index: usize) -> usize {
-    const OWN_DESCRIPTORS: u64 = 64;
-    let own = OWN_DESCRIPTORS + plan.arranged.config.listeners.len() as u64;
-    let most = plan.descriptors.saturating_sub(own).max(1);
-    let share = |total| permits::share(total, index, plan.workers as usize, 0).max(1);
-    let configured =
-        plan.arranged.config.server.connections_max.map_or(u64::MAX, |max| share(max).into());
-    usize::try_from(most.min(configured)).unwrap_or(usize::MAX)
-}
 
 /// Tells all workers to stop, and waits until they have ended.
 pub(crate) fn stop_all(workers: Vec<WorkerThread>, grace: Span, leaving: &Leaving, drain: Drain) {

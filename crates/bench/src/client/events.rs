@@ -76,7 +76,7 @@ impl<R: Reactor> Handler<R> for Client<'_> {
             | Completion::Relayed { .. }
             | Completion::AcceptPaused { .. }
             | Completion::Datagram { .. }
-            | Completion::DatagramRefused { .. }
+            | Completion::DatagramFailed { .. }
             | Completion::Drained { .. }
             | Completion::Due { .. }
             | Completion::HungUp { .. }

@@ -28,6 +28,8 @@ local function open(self, host, port)
     udp_close(index, generation)
     return nil, err
   end
+  -- Another coroutine may have opened the same table meanwhile: its socket would have no owner.
+  if self[INDEX] then udp_close(self[INDEX], self[GENERATION]) end
   self[INDEX], self[GENERATION] = index, generation
   return true
 end

@@ -34,10 +34,9 @@ end
 -- Connects to a server of a pool, or takes a connection that was kept under this key. `protocol`: that of the socket.
 local function connect(self, pool, key, protocol)
   if self[INDEX] then self:close() end
-  self[KEY], self[REUSES] = key, 0
   local index, generation, reuses = sock_reuse(key)
   if index then
-    self[INDEX], self[GENERATION], self[REUSES] = index, generation, reuses
+    self[INDEX], self[GENERATION], self[KEY], self[REUSES] = index, generation, key, reuses
     return true
   end
   index, generation = P.sock_open(pool, protocol)
@@ -49,7 +48,10 @@ local function connect(self, pool, key, protocol)
     sock_close(index, generation)
     return nil, err
   end
-  self[INDEX], self[GENERATION] = index, generation
+  -- Another coroutine may have connected the same socket meanwhile. Its connection would have no owner, and would be kept under
+  -- the key of this one, which may be that of another pool.
+  if self[INDEX] then sock_close(self[INDEX], self[GENERATION]) end
+  self[INDEX], self[GENERATION], self[KEY], self[REUSES] = index, generation, key, 0
   return true
 end
 P.connect_socket = connect

@@ -108,8 +108,8 @@ impl<K: Kernel> Loop<K> {
                     let bytes = &mut buffer[..count];
                     handler.handle(self, Completion::Datagram { socket, bytes });
                 }
-                ReceivingDatagram::Refused => {
-                    handler.handle(self, Completion::DatagramRefused { socket });
+                ReceivingDatagram::Failed(fault) => {
+                    handler.handle(self, Completion::DatagramFailed { socket, fault });
                 }
                 ReceivingDatagram::Empty => return,
             }

@@ -12,7 +12,7 @@ use tidegate_base::{Id, Span};
 
 use super::SimNet;
 use super::world::{Event, Owner, Source, World};
-use crate::interface::DatagramSent;
+use crate::interface::{DatagramFault, DatagramSent};
 
 /// Datagrams that wait in a socket.
 const INBOUND_MAX: usize = 256;
@@ -63,9 +63,11 @@ impl World {
     ) -> DatagramSent {
         let Some(end) = self.datagrams.get_mut(id) else { return DatagramSent::Closed };
         if core::mem::replace(&mut end.is_refused, false) {
-            return DatagramSent::Refused;
+            return DatagramSent::Failed(DatagramFault::Refused);
         }
-        let (from, Some(to)) = (end.local, to.or(end.peer)) else { return DatagramSent::Refused };
+        let (from, Some(to)) = (end.local, to.or(end.peer)) else {
+            return DatagramSent::Failed(DatagramFault::Unreachable);
+        };
         if bytes.len() > DATAGRAM_BYTES_MAX {
             return DatagramSent::TooLong;
         }

@@ -12,7 +12,7 @@ use super::SimNet;
 use super::datagrams::DatagramEndId;
 use super::world::{EndId, Link, Owner, Segment, Source, World};
 use crate::driver::Loop;
-use crate::interface::{CloseReason, DatagramSent, ListenOptions, Peer, Shortage};
+use crate::interface::{CloseReason, DatagramFault, DatagramSent, ListenOptions, Peer, Shortage};
 use crate::kernel::{
     Accepting, ConnectFault, Kernel, Ready, Receiving, ReceivingDatagram, Relaying, Sending, Watch,
 };
@@ -199,7 +199,7 @@ impl Kernel for Sim {
             }
             let Some(end) = world.datagrams.get_mut(id) else { return ReceivingDatagram::Empty };
             if core::mem::replace(&mut end.is_refused, false) {
-                return ReceivingDatagram::Refused;
+                return ReceivingDatagram::Failed(DatagramFault::Refused);
             }
             let Some((_, bytes)) = end.inbound.pop_front() else { return ReceivingDatagram::Empty };
             let count = bytes.len().min(buffer.len());

@@ -73,7 +73,7 @@ pub fn refusal_is_reported_and_the_socket_remains<H: Harness>() {
             rig.reactor.send_datagram(socket, b"lost") == DatagramSent::Sent
         });
         rig.until("the refusal", |rig| {
-            rig.count(|seen| *seen == Seen::DatagramRefused(socket)) >= count
+            rig.count(|seen| *seen == Seen::DatagramFailed(socket, DatagramFault::Refused)) >= count
         });
     }
     assert_eq!(rig.reactor.datagram_socket_count(), 1);

@@ -26,7 +26,7 @@ pub enum Seen {
     Woken,
     AcceptPaused(ListenerId, Shortage),
     Datagram(DatagramId, Vec<u8>),
-    DatagramRefused(DatagramId),
+    DatagramFailed(DatagramId, DatagramFault),
 }
 
 /// The far end of a connection; nothing here blocks.
@@ -108,7 +108,7 @@ impl<R: Reactor> Handler<R> for Recorder<R> {
                 Seen::AcceptPaused(*listener, *shortage)
             }
             Completion::Datagram { socket, bytes } => Seen::Datagram(*socket, bytes.to_vec()),
-            Completion::DatagramRefused { socket } => Seen::DatagramRefused(*socket),
+            Completion::DatagramFailed { socket, fault } => Seen::DatagramFailed(*socket, *fault),
         });
         if let Some(hook) = &mut self.hook {
             hook(reactor, &mut completion);

@@ -141,6 +141,7 @@ fn with_workers<T>(
         read: ReadConfig::new(Arc::clone(&arranged.config)),
         arranged,
         takeover: false,
+        managed: Vec::new(),
         operations: None,
     };
     let changed = file(name, "return { on_request = function() end, on_start = function() end }");

@@ -582,7 +582,7 @@ impl LayerHandler for Prober {
             // The prober never pauses receiving, relays nothing, waits for no output, listens on no address and has no datagrams.
             Completion::Relayed { .. }
             | Completion::Datagram { .. }
-            | Completion::DatagramRefused { .. }
+            | Completion::DatagramFailed { .. }
             | Completion::HungUp { .. }
             | Completion::Drained { .. }
             | Completion::Woken

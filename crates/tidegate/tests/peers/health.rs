@@ -2,6 +2,7 @@
 //! In: files that nginx serves or lacks, a server that is stopped and started. Out: requests go only to
 //! healthy servers, and no request fails.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::process::Stdio;
@@ -57,13 +58,7 @@ impl Checked {
 
     /// A column of a server in `show stat`.
     fn stat(&self, server: &Nginx, column: &str) -> String {
-        let csv = self.ctl(&["show", "stat"]);
-        let mut lines = csv.lines();
-        let header = lines.next().expect("a header").trim_start_matches("# ");
-        let at = header.split(',').position(|name| name == column).expect("a column of HAProxy");
-        let row = format!("app,{},", server.address);
-        let line = lines.find(|line| line.starts_with(&row)).expect("a row of the server");
-        line.split(',').nth(at).unwrap_or_default().to_owned()
+        stat_in(&self.ctl(&["show", "stat"]), server.address, column)
     }
 
     /// Waits until a column of a server has a value.
@@ -102,6 +97,16 @@ impl Checked {
         assert!(status.success(), "{status}: {messages}");
         messages
     }
+}
+
+/// A column of a server of the pool `app` in the output of `show stat`.
+fn stat_in(csv: &str, server: SocketAddr, column: &str) -> String {
+    let mut lines = csv.lines();
+    let header = lines.next().expect("a header").trim_start_matches("# ");
+    let at = header.split(',').position(|name| name == column).expect("a column of HAProxy");
+    let row = format!("app,{server},");
+    let line = lines.find(|line| line.starts_with(&row)).expect("a row of the server");
+    line.split(',').nth(at).unwrap_or_default().to_owned()
 }
 
 #[test]
@@ -312,4 +317,60 @@ fn checks_over_tls_verify_the_certificate() {
         gate.signal(Signal::TERM);
         assert!(gate.wait().0.success());
     }
+}
+
+/// Checks nginx over TLS connections that are kept, until it has counted several connections. Returns how many checks each carried, but
+/// the last.
+fn checks_over_kept_tls_connections(name: &str, server: &str, every: &str) -> Vec<usize> {
+    let folder = Folder::new(name);
+    crate::proxy_protocol::make_certificate(&folder);
+    let (address, admin, log) = (free_address(), free_address(), folder.join("checks.log"));
+    let server =
+        format!("access_log {log} connections;\n{server}\nlocation / {{ return 200 well; }}\n");
+    let mut nginx = crate::tls_proxies::nginx(&folder, address, &server);
+    let config = |host: &str| {
+        format!(
+            "[admin]\nbind = \"{admin}\"\n[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nproxy = \"app\"\n\
+             [pool.app]\nservers = [\"{address}\"]\ntls = {{ ca = {:?}, server-name = \"{host}\" }}\n\
+             health = {{ http = \"/up\", every = \"{every}\", timeout = \"20s\", keep-alive = \"10m\" }}\n",
+            folder.join("ca.pem"),
+        )
+    };
+    let gate = Gate::start(&folder, &config("localhost"));
+    let ctl = |words: &[&str]| {
+        let mut command = command(env!("CARGO_BIN_EXE_tidegate"));
+        run_well(command.args(["ctl", "--at", &admin.to_string()]).args(words))
+    };
+    let stat = |column| stat_in(&ctl(&["show", "stat"]), address, column);
+    let carried = || {
+        let mut counts = BTreeMap::<u64, usize>::new();
+        for line in std::fs::read_to_string(&log).unwrap_or_default().lines() {
+            let (connection, path) = line.split_once(' ').expect("two words");
+            assert_eq!(path, "/up");
+            *counts.entry(connection.parse().expect("a number")).or_default() += 1;
+        }
+        counts.into_values().collect::<Vec<_>>()
+    };
+    nginx.wait_until("checked over several connections", || carried().len() > 3);
+    assert_eq!((stat("status"), stat("chkfail")), ("UP".to_owned(), "0".to_owned()));
+    let mut counts = carried();
+    counts.pop();
+    // After a reload, no connection is used that was verified with another name.
+    for (host, result) in [("b.example", "L6RSP"), ("localhost", "L7OK")] {
+        folder.file("tidegate.toml", config(host));
+        ctl(&["reload"]);
+        nginx.wait_until(result, || stat("check_status") == result);
+    }
+    gate.terminate();
+    assert!(gate.wait().0.success());
+    counts
+}
+
+#[test]
+fn kept_connections_over_tls_carry_checks_until_the_server_closes_them() {
+    // nginx states in the response to the eighth request that it closes the connection.
+    let counts = checks_over_kept_tls_connections("tls-kept", "keepalive_requests 8;", "50ms");
+    assert!(counts.iter().all(|count| *count == 8), "{counts:?}");
+    // It closes an idle connection without a response, before the next check.
+    checks_over_kept_tls_connections("tls-idle", "keepalive_timeout 1s;", "2s");
 }

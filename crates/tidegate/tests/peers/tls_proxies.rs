@@ -11,11 +11,12 @@ use crate::process::{Folder, Process, free_address, program, run_well};
 use crate::proxy_protocol::{haproxy, make_certificate, openssl};
 use crate::requests::curl;
 
-fn nginx(folder: &Folder, address: SocketAddr, server: &str) -> Process {
+/// Starts nginx with TLS. The log format `connections` states the number of the connection and the path.
+pub fn nginx(folder: &Folder, address: SocketAddr, server: &str) -> Process {
     let home = folder.path().display();
     let config = format!(
         "daemon off;\nmaster_process off;\npid {home}/nginx-tls.pid;\nevents {{}}\nhttp {{\n\
-         access_log off;\nclient_body_temp_path {home}/b;\nproxy_temp_path {home}/p;\n\
+         access_log off;\nlog_format connections \"$connection $uri\";\nclient_body_temp_path {home}/b;\nproxy_temp_path {home}/p;\n\
          fastcgi_temp_path {home}/f;\nuwsgi_temp_path {home}/u;\nscgi_temp_path {home}/s;\n\
          server {{\nlisten {address} ssl;\nssl_certificate {home}/site.pem;\n\
          ssl_certificate_key {home}/site.key;\n{server}}}\n}}\n"

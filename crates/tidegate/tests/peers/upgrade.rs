@@ -12,7 +12,7 @@ use tidegate_testing::{Signal, command, start};
 use crate::gate::Gate;
 use crate::load::{parse_wrk, wrk};
 use crate::origins::Nginx;
-use crate::process::{Folder, Process, free_address, program, run_well, text};
+use crate::process::{Folder, Process, free_address, program, run, run_well, text};
 use crate::proxy_protocol::make_certificate;
 use crate::requests::curl;
 
@@ -364,6 +364,49 @@ for at, fd in enumerate(high):
 os.environ.update(LISTEN_FDS='3', LISTEN_PID=str(os.getpid()), LISTEN_FDNAMES='web:other:x')
 os.execv(program, [program, 'run', '-c', file])
 ";
+
+/// Binds an address as a service manager does, starts the program with it, and keeps it.
+const MANAGER_THAT_STAYS: &str = "
+import os, signal, socket, sys
+program, file, host, port = sys.argv[1:]
+web = socket.create_server((host, int(port)))
+if os.fork():
+    signal.pause()
+os.dup2(os.dup2(web.fileno(), 20, inheritable=False), 3, inheritable=True)
+os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()))
+os.execv(program, [program, 'run', '-c', file])
+";
+
+#[test]
+fn socket_that_a_service_manager_keeps_is_never_disabled_also_after_upgrades() {
+    let folder = Folder::new("activation-edits");
+    let (managed, own, admin) = (free_address(), free_address(), free_address());
+    let config = format!(
+        "[server]\nworkers = 2\n[admin]\nbind = \"{admin}\"\n[[listener]]\nname = \"web\"\nbind = \"{managed}\"\n\
+         [[listener]]\nname = \"side\"\nbind = \"{own}\"\n[[route]]\nrespond = {{ body = \"well\" }}\n"
+    );
+    let file = folder.file("tidegate.toml", config);
+    let mut python = command(program("python3", "python3"));
+    let (host, port) = (managed.ip().to_string(), managed.port().to_string());
+    let arguments = [env!("CARGO_BIN_EXE_tidegate"), &file, &host, &port];
+    let mut manager = Process::spawn(python.args(["-c", MANAGER_THAT_STAYS]).args(arguments));
+    manager.wait_for_listener(admin);
+    let mut serving = Serving::at(admin.to_string());
+    let get = |address: SocketAddr| run_well(curl().arg(format!("http://{address}/")));
+    for _ in 0..3 {
+        let mut ctl = command(env!("CARGO_BIN_EXE_tidegate"));
+        let refused = run(ctl.args(["ctl", "--at", &serving.admin, "disable", "listener", "web"]));
+        let refusal = text(&refused.stderr);
+        assert!(!refused.status.success() && refusal.contains("the service manager"), "{refusal}");
+        // The new process opens the socket that only the old one had closed.
+        serving.ctl(&["disable", "listener", "side"]);
+        manager.wait_until("closed", || TcpStream::connect(own).is_err());
+        (0..10).for_each(|_| assert_eq!(get(managed), "well"));
+        serving.upgrade();
+        (0..10).for_each(|_| assert_eq!((get(managed), get(own)), ("well".into(), "well".into())));
+    }
+    serving.ctl(&["shutdown"]);
+}
 
 #[test]
 fn sockets_of_a_service_manager_are_used() {

@@ -12,13 +12,15 @@
 use core::net::SocketAddr;
 
 use tidegate_lua::{DatagramSocketId, OperationId};
-use tidegate_reactor::{CloseReason, DatagramId, DatagramSent, Reactor};
+use tidegate_reactor::{CloseReason, DatagramFault, DatagramId, DatagramSent, Reactor};
 
 use crate::datagrams::{AppDatagrams, DatagramUser};
 use crate::worker::Worker;
 
 /// The error of sockets at the end of a stop.
 const STOPPING: &str = "the process is stopping";
+/// The error if no route leads to the peer.
+const UNREACHABLE: &str = "the address is unreachable";
 
 /// What a script orders.
 impl Worker {
@@ -67,7 +69,7 @@ impl Worker {
             | CloseReason::ConnectUnreachable
             | CloseReason::Reset
             | CloseReason::Ended
-            | CloseReason::Unsent => "the address is unreachable",
+            | CloseReason::Unsent => UNREACHABLE,
         })
     }
 
@@ -84,7 +86,7 @@ impl Worker {
             DatagramSent::Sent => Ok(&b""[..]),
             DatagramSent::Full => Err("the send buffer is full"),
             DatagramSent::TooLong => Err("the datagram is too long"),
-            DatagramSent::Refused => Err("connection refused"),
+            DatagramSent::Failed(fault) => Err(text_of(fault)),
             DatagramSent::Closed => Err("closed"),
         };
         self.lua.apps.complete(app, life, operation, result);
@@ -111,12 +113,17 @@ impl Worker {
         }
     }
 
-    /// The host of a peer has refused a datagram.
-    pub(crate) fn datagram_refused<R: Reactor>(&mut self, reactor: &mut R, socket: DatagramId) {
+    /// A datagram has not arrived.
+    pub(crate) fn datagram_failed<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        socket: DatagramId,
+        fault: DatagramFault,
+    ) {
         match self.datagrams.get(socket) {
             Some(DatagramUser::App(AppDatagrams { app, life, socket })) => {
                 if let Some(vm) = self.lua.apps.present(usize::from(app)) {
-                    vm.datagram_refused(life, socket);
+                    vm.datagram_failed(life, socket, text_of(fault));
                 }
             }
             Some(DatagramUser::Lookup(id)) => self.dns_query_refused(reactor, id),
@@ -185,6 +192,15 @@ impl Worker {
     }
 }
 
+/// Why a datagram has not arrived, for scripts.
+const fn text_of(fault: DatagramFault) -> &'static str {
+    match fault {
+        DatagramFault::Refused => "connection refused",
+        DatagramFault::Unreachable => UNREACHABLE,
+        DatagramFault::Rejected => "this host does not permit the datagram",
+    }
+}
+
 /// The name by which a VM addresses a socket.
 fn tag_of(id: DatagramId) -> u64 {
     u64::from(id.generation) << 32 | u64::from(id.index)
@@ -193,4 +209,17 @@ fn tag_of(id: DatagramId) -> u64 {
 /// The socket that a VM addresses by this name.
 fn id_of(tag: u64) -> DatagramId {
     DatagramId::new(tag as u32, (tag >> 32) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_have_texts_of_their_own() {
+        use DatagramFault::{Refused, Rejected, Unreachable};
+        let texts = [Refused, Unreachable, Rejected].map(text_of);
+        assert_eq!(texts[0], "connection refused");
+        assert!(texts[1] != texts[0] && texts[2] != texts[0] && texts[1] != texts[2]);
+    }
 }
