@@ -213,10 +213,8 @@ fn asterisk_matches_only_routes_without_a_path() {
 
 #[test]
 fn route_that_is_switched_off_matches_no_request() {
-    let off = Route { is_off: true, ..any_route() };
-    let found = |routes| get(&Router::new(&config(routes)), "h", "/");
-    assert_eq!(found(vec![off.clone(), any_route()]), Found::Route(1));
-    assert_eq!(found(vec![off]), Found::NoRoute);
+    let routes = vec![Route { is_off: true, ..any_route() }, any_route()];
+    assert_eq!(get(&Router::new(&config(routes)), "h", "/"), Found::Route(1));
 }
 
 fn is_text(kind: TextKind, text: &str) -> HeaderTest {
