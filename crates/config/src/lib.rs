@@ -42,6 +42,7 @@ mod map_gaps;
 mod maps;
 mod mirror;
 pub mod model;
+pub mod names;
 mod nearest;
 pub mod password_hash;
 mod pattern;

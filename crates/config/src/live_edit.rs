@@ -1,5 +1,5 @@
-//! Edits of a configuration by commands, while the process runs: servers of a pool, listeners that are switched off, and
-//! certificates that are used in place of those in files.
+//! Edits of a configuration by commands, while the process runs: servers of a pool, listeners and routes that are switched
+//! off, and certificates that are used in place of those in files.
 //! In: a checked configuration, an edit, texts of a command. Out: the edited configuration, or why it cannot be edited; how an
 //! edited configuration differs from its file, as commands.
 //! Never: adds or removes a pool or a listener, or leaves a configuration that a file could not contain (except for a
@@ -15,6 +15,7 @@ use std::sync::Arc;
 use crate::arrange::{bind_key, server_key};
 use crate::keys::{Shape, UPSTREAM};
 use crate::model::{Bind, Config, GivenCertificate, Listener, Pool, ServerAddress, Upstream};
+use crate::names::route_names;
 use crate::pattern;
 
 pub use self::certificate::{certificates_of, find_certificate};
@@ -64,6 +65,13 @@ pub enum LiveEdit {
         /// Whether it accepts connections.
         on: bool,
     },
+    /// Switches a route off or on again.
+    SwitchRoute {
+        /// Its name in logs and statistics.
+        route: String,
+        /// Whether it matches requests.
+        on: bool,
+    },
     /// Uses a certificate and its key in place of those in files, wherever the configuration names these files.
     SetCertificate {
         /// The path of the certificate (`cert`).
@@ -92,6 +100,7 @@ impl LiveEdit {
                 Ok(core::mem::replace(known, *limit) != *limit)
             }
             Self::SwitchListener { listener, on } => switch_listener(config, listener, *on),
+            Self::SwitchRoute { route, on } => switch_route(config, route, *on),
             Self::SetCertificate { path, given } => certificate::set(config, path, given),
         }
     }
@@ -125,6 +134,8 @@ impl core::fmt::Display for LiveEdit {
             Self::SwitchListener { listener, on: false } => {
                 write!(f, "disable listener {listener}")
             }
+            Self::SwitchRoute { route, on: true } => write!(f, "enable route {route}"),
+            Self::SwitchRoute { route, on: false } => write!(f, "disable route {route}"),
             Self::SetCertificate { path, given } => {
                 write!(f, "set tls cert {path} << ({})", given.summary)
             }
@@ -146,6 +157,10 @@ pub fn differences(file: &Config, edited: &Config) -> Vec<LiveEdit> {
             let listener = after.name.clone();
             edits.push(LiveEdit::SwitchListener { listener, on: !after.is_off });
         }
+    }
+    let routes = file.routes.iter().zip(&edited.routes).zip(route_names(edited));
+    for ((_, after), route) in routes.filter(|((before, after), _)| before.is_off != after.is_off) {
+        edits.push(LiveEdit::SwitchRoute { route, on: !after.is_off });
     }
     certificate::compare(file, edited, &mut edits);
     edits
@@ -379,6 +394,16 @@ fn switch_listener(config: &mut Config, name: &str, on: bool) -> Result<bool, St
     Ok(true)
 }
 
+fn switch_route(config: &mut Config, name: &str, on: bool) -> Result<bool, String> {
+    let names = route_names(config);
+    let Some(at) = names.iter().position(|known| known == name) else {
+        return Err(format!("no route {name:?}; the routes are: {}", listed(names.into_iter())));
+    };
+    let is_changed = config.routes[at].is_off == on;
+    config.routes[at].is_off = !on;
+    Ok(is_changed)
+}
+
 /// Refuses to switch off a listener that could not be switched on again, and the only one.
 fn check_switch(listeners: &[Listener], at: usize) -> Result<(), String> {
     let name = &listeners[at].name;
@@ -434,6 +459,10 @@ mod tests {
         LiveEdit::SwitchListener { listener: listener.to_owned(), on }
     }
 
+    fn switch_route(route: &str, on: bool) -> LiveEdit {
+        LiveEdit::SwitchRoute { route: route.to_owned(), on }
+    }
+
     /// The commands that the differences of the edited file consist of.
     fn differences_after(edits: &[LiveEdit]) -> Vec<String> {
         let (file, mut edited) = (file(), file());
@@ -453,7 +482,7 @@ mod tests {
                 .map(|s| format!("{s:?}"))
                 .collect();
             all.sort();
-            (all, config.listeners.clone())
+            (all, config.listeners.clone(), config.routes.clone())
         };
         assert_eq!(sorted(&again), sorted(&edited));
         differences.iter().map(ToString::to_string).collect()
@@ -468,11 +497,13 @@ mod tests {
                 add("p", "[::1]:3", &["weight", "2", "maxconn", "7", "backup"]),
                 set_limit("10.0.0.1:1", "5"),
                 switch("web", false),
+                switch_route("/q/*", false),
             ]),
             [
                 "set server p/10.0.0.1:1 connections-max 5",
                 "add server p/[::1]:3 weight 2 connections-max 7 backup",
                 "disable listener web",
+                "disable route /q/*",
             ]
         );
         assert_eq!(
@@ -521,6 +552,7 @@ mod tests {
             set_limit("10.0.0.1:1", "unlimited"),
             set_address("p", "10.0.0.1:1", "10.0.0.1:1"),
             switch("web", true),
+            switch_route("*", true),
         ] {
             assert_eq!(edit.apply(&mut config), Ok(false), "{edit}");
         }
@@ -542,6 +574,7 @@ mod tests {
             (set_address("p", "10.0.0.1:1", "10.0.0.2:1"), "exists already"),
             (set_address("q", "app.internal:1", "unix:/run/b"), "has an `agent`"),
             (set_limit("10.0.0.3:1", "5"), "no server \"10.0.0.3:1\" in pool \"p\""),
+            (switch_route("/x", false), "no route \"/x\"; the routes are: *, /q/*"),
             (switch("x", false), "the listeners are: web, 127.0.0.1:81, local"),
             (switch("local", false), "could not be enabled again"),
         ] {

@@ -520,6 +520,8 @@ pub struct Route {
     pub handling: Handling,
     /// What happens to the request.
     pub action: Action,
+    /// Whether a command has switched the route off: it matches no request.
+    pub is_off: bool,
 }
 
 impl Route {

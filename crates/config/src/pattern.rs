@@ -94,15 +94,13 @@ pub(crate) fn parse_server(text: &str) -> Result<ServerAddress, ValueError> {
     let Some((name, port)) = text.rsplit_once(':') else {
         return complain("the port is missing", format!("write \"{text}:8000\""));
     };
-    match port.parse::<u16>() {
-        Ok(port) if port > 0 && is_host_name(name) => {
-            Ok(ServerAddress::Name(name.to_owned(), port))
-        }
-        Ok(port) if port > 0 => complain(
+    match parse_port(port) {
+        Some(port) if is_host_name(name) => Ok(ServerAddress::Name(name.to_owned(), port)),
+        Some(_) => complain(
             format!("{name:?} is not a host name"),
             "write \"10.0.0.1:8000\", \"app.internal:8000\" or \"unix:/run/app.sock\"",
         ),
-        Ok(_) | Err(_) => {
+        None => {
             if let Some(port) = port_above_limit(text) {
                 return complain(
                     format!("port {port} is above 65535"),
@@ -315,6 +313,12 @@ pub(crate) fn parse_authority(text: &str) -> Result<String, ValueError> {
             complain("not a host", "write \"keep\", \"app.internal\" or \"app.internal:8000\"")
         }
     }
+}
+
+/// A port above 0 in its only spelling: with "080", the address of a server would have two names.
+fn parse_port(text: &str) -> Option<u16> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+    text.parse().ok().filter(|_| is_plain)
 }
 
 fn is_host_name(name: &str) -> bool {

@@ -183,6 +183,7 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
         websocket,
         handling,
         action,
+        is_off: false,
     })
 }
 

@@ -85,6 +85,7 @@ impl Router {
             let rules = config.routes.iter().enumerate();
             Table::new(
                 rules
+                    .filter(|(_, route)| !route.is_off)
                     .filter(|(_, route)| route.listener.is_none_or(|only| only == listener))
                     .flat_map(|(index, route)| rules_of(index, route))
                     .collect(),

@@ -213,6 +213,7 @@ fn answers(respond: Respond) -> Answers {
         websocket: None,
         handling: Handling::default(),
         action: Action::Respond(respond),
+        is_off: false,
     };
     let server = Server { server_name: "gate".to_owned(), ..Server::default() };
     Answers::new(&Config { server, routes: vec![route], ..Config::default() })

@@ -138,12 +138,12 @@ impl LineSender {
     }
 }
 
-/// The access log of the process, whose destination is open.
+/// The access log of the process, before its writer is started.
 pub(crate) struct Log {
     /// The settings of the log.
     settings: AccessLog,
-    /// The open destination.
-    sink: Sink,
+    /// The destination; `None`: a file, which could be opened.
+    sink: Option<Sink>,
     /// The batches that the workers share with the writer, by worker.
     batches: Vec<Arc<SharedBatch>>,
     /// Shared by the workers and the writer.
@@ -151,12 +151,12 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Opens the destination.
+    /// Opens the destination, or makes sure that it can be opened.
     ///
     /// # Errors
     /// The file cannot be opened; the text names it.
     pub(crate) fn open(settings: &AccessLog) -> Result<Self, String> {
-        let sink = Sink::open(&settings.to)?;
+        let sink = Sink::open(&settings.to).map(Sink::unless_file)?;
         Ok(Self { settings: settings.clone(), sink, batches: Vec::new(), shared: Arc::default() })
     }
 
@@ -168,13 +168,17 @@ impl Log {
         LineSender::new(&self.settings, seed, batch, Arc::clone(&self.shared))
     }
 
-    /// Starts the writer.
+    /// Starts the writer. The workers must have their own tables of descriptors by now.
     ///
     /// # Errors
-    /// The kernel refused the thread.
+    /// The kernel refused the thread, or the file can no longer be opened.
     pub(crate) fn start(self) -> io::Result<WriterWaker> {
         let waker = WriterWaker(Arc::clone(&self.shared));
         let Self { settings, sink, batches, shared } = self;
+        let sink = match sink {
+            Some(sink) => sink,
+            None => Sink::open(&settings.to).map_err(io::Error::other)?,
+        };
         let writer = Writer {
             to: settings.to,
             sink,
@@ -221,6 +225,16 @@ enum Stream {
 }
 
 impl Sink {
+    /// Closes a file. The workers, which are started later, copy all descriptors: their copies would keep the space of the
+    /// file after it was rotated and deleted. A fifo stays open, because its reader would take a close for the end.
+    fn unless_file(self) -> Option<Self> {
+        let is_file = match &self {
+            Self::Stream(Stream::File(file)) => file.metadata().is_ok_and(|meta| meta.is_file()),
+            Self::Stream(Stream::Stdout(_)) | Self::Syslog(_) => false,
+        };
+        (!is_file).then_some(self)
+    }
+
     fn open(to: &AccessTarget) -> Result<Self, String> {
         match to {
             AccessTarget::Stdout => Ok(Self::Stream(Stream::Stdout(io::stdout()))),

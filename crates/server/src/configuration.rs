@@ -8,9 +8,11 @@
 //! Limits: a worker has to begin to apply settings within `APPLY_SPAN`; one that has begun is waited for, and reported.
 //! Invariant: the workers are changed one after the other, by one thread.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate_base::Address;
@@ -47,6 +49,10 @@ use crate::tokens;
 const APPLY_SPAN: Duration = Duration::from_secs(10);
 /// How often a thread that waits for a worker checks whether the process is stopping.
 const LOOK_SPAN: Duration = Duration::from_millis(50);
+/// How long sockets of a removed listener are waited for.
+const CLOSING_SPAN_MAX: Duration = Duration::from_secs(1);
+/// Between two looks at a socket that closes.
+const CLOSING_PAUSE: Duration = Duration::from_millis(20);
 
 /// Where the configuration of a process is from.
 pub trait ConfigSource: Send {
@@ -439,17 +445,42 @@ impl Configuration {
                     listener.name
                 )),
                 Bind::Tcp(address) => {
-                    // A socket of this process may have the same port of all addresses.
-                    let is_own = self.arranged.config.listeners.iter().any(
-                        |own| matches!(own.bind, Bind::Tcp(own) if own.port() == address.port()),
-                    );
-                    if !is_own && !self.takeover && address.port() != 0 && ports::is_taken(*address) {
+                    let is_own = self.has_port(address.port());
+                    if !is_own && !self.takeover && address.port() != 0 && self.is_taken(*address) {
                         refusals.push(format!("tidegate: {}", ports::refusal(*address)));
                     }
                 }
             }
         }
         if refusals.is_empty() { Ok(()) } else { Err(refusals.join("\n")) }
+    }
+
+    /// Whether a listener of this process has the port open, perhaps of another address: its socket may be the one that
+    /// has the address already.
+    fn has_port(&self, port: u16) -> bool {
+        let listeners = self.arranged.config.listeners.iter().zip(&self.arranged.listeners);
+        listeners
+            .filter(|(_, life)| !life.is_gone())
+            .any(|(own, _)| matches!(own.bind, Bind::Tcp(own) if own.port() == port))
+    }
+
+    /// Whether another process listens on the address. The sockets of a listener of this process that was just removed
+    /// close at the end of a turn of each worker, so they are waited for.
+    fn is_taken(&self, address: SocketAddr) -> bool {
+        let was_own = self
+            .arranged
+            .config
+            .listeners
+            .iter()
+            .any(|own| matches!(own.bind, Bind::Tcp(own) if own.port() == address.port()));
+        let deadline = Instant::now() + CLOSING_SPAN_MAX;
+        while ports::is_taken(address) {
+            if !was_own || Instant::now() >= deadline {
+                return true;
+            }
+            thread::sleep(CLOSING_PAUSE);
+        }
+        false
     }
 
     /// Hands the settings to one worker after the other.

@@ -2,9 +2,8 @@
 //! In: a configuration. Out: a text for each index.
 //! Invariant: two routes have different names, and so have two servers of a pool.
 
-use std::collections::BTreeSet;
-
-use tidegate_config::model::{Config, HostPattern, PathPattern, Route, Segment, ServerAddress};
+use tidegate_config::model::{Config, ServerAddress};
+use tidegate_config::names::{distinct, route_names};
 
 /// The names, by the indexes of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,7 +18,7 @@ impl Names {
     /// The names of `config`.
     #[must_use]
     pub fn new(config: &Config) -> Self {
-        let routes = distinct(config.routes.iter().map(route_name));
+        let routes = route_names(config);
         let pools = config.pools.iter().map(|pool| {
             let servers = pool.servers.iter().map(|server| server_name(&server.address));
             (pool.name.clone(), distinct(servers))
@@ -49,37 +48,6 @@ impl Names {
     }
 }
 
-/// The first host and the first path of a route, "*" if it has no such conditions.
-fn route_name(route: &Route) -> String {
-    let host = match route.hosts.first() {
-        Some(HostPattern::Exact(host)) => host.clone(),
-        Some(HostPattern::Below(suffix)) => format!("*{suffix}"),
-        None => String::new(),
-    };
-    let path = route.paths.first().map_or_else(String::new, path_name);
-    match (host.as_str(), path.as_str()) {
-        ("", "") => "*".to_owned(),
-        _ => host + &path,
-    }
-}
-
-fn path_name(path: &PathPattern) -> String {
-    match path {
-        PathPattern::Exact(path) => path.clone(),
-        PathPattern::Below(prefix) => format!("{prefix}*"),
-        PathPattern::Segments { segments, open_end } => {
-            let mut name = String::new();
-            for segment in segments {
-                match segment {
-                    Segment::Literal(text) => name.push_str(&format!("/{text}")),
-                    Segment::Any(parameter) => name.push_str(&format!("/{{{parameter}}}")),
-                }
-            }
-            name + if *open_end { "/*" } else { "" }
-        }
-    }
-}
-
 /// The address of a server as in the file.
 fn server_name(address: &ServerAddress) -> String {
     match address {
@@ -87,22 +55,6 @@ fn server_name(address: &ServerAddress) -> String {
         ServerAddress::Name(name, port) => format!("{name}:{port}"),
         ServerAddress::Unix(path) => format!("unix:{path}"),
     }
-}
-
-/// Appends "#2", "#3" and so on to names that occurred before.
-fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
-    let mut taken = BTreeSet::new();
-    let mut all = Vec::new();
-    for name in names {
-        let mut candidate = name.clone();
-        let mut count = 1;
-        while !taken.insert(candidate.clone()) {
-            count += 1;
-            candidate = format!("{name}#{count}");
-        }
-        all.push(candidate);
-    }
-    all
 }
 
 #[cfg(test)]

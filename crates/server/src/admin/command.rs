@@ -241,6 +241,21 @@ const COMMANDS: &[Command] = &[
         run: |arguments, operations| edits::switch_listener("enable", arguments, true, operations),
     },
     Command {
+        words: &["disable", "route"],
+        arguments: "NAME",
+        about: "requests no longer match a route, so that the next route that matches takes them, until `enable route` or the next reload \
+                of the file",
+        example: "disable route a.example/api/*",
+        run: |arguments, operations| edits::switch_route("disable", arguments, false, operations),
+    },
+    Command {
+        words: &["enable", "route"],
+        arguments: "NAME",
+        about: "requests match a route again that `disable route` switched off",
+        example: "enable route a.example/api/*",
+        run: |arguments, operations| edits::switch_route("enable", arguments, true, operations),
+    },
+    Command {
         words: &["set", "tls", "cert"],
         arguments: "PATH|LISTENER <<",
         about: "takes a new certificate with its key: lines of PEM up to an empty line; `commit tls cert` puts it in force",

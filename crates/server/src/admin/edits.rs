@@ -1,6 +1,8 @@
-//! The commands that edit the configuration: servers of pools, and listeners.
+//! The commands that edit the configuration: servers of pools, listeners and routes.
 //! In: words. Out: an edit for the thread that reloads; its result, or an error that names the allowed values.
 //! Never: edits anything itself. An edit lasts until the file is read again.
+
+use std::net::Ipv6Addr;
 
 use tidegate_config::live_edit::{
     LIMIT, LIMIT_OF_HAPROXY, LiveEdit, parse_address, parse_limit, parse_server,
@@ -62,6 +64,10 @@ pub(super) fn set_server(arguments: &[&str], operations: &Operations) -> Option<
         [place, LIMIT | LIMIT_OF_HAPROXY, limit] => Some(set_limit(&[place, limit], operations)),
         [place, "address" | "addr", address] => Some(set_address(place, address, operations)),
         [place, "address" | "addr", host, "port", port] => {
+            let host = match host.parse::<Ipv6Addr>() {
+                Ok(address) => format!("[{address}]"),
+                Err(_) => (*host).to_owned(),
+            };
             Some(set_address(place, &format!("{host}:{port}"), operations))
         }
         _ => None,
@@ -104,6 +110,17 @@ pub(super) fn switch_listener(
         return Err(format!("usage: {command} listener NAME|ADDRESS"));
     };
     make(LiveEdit::SwitchListener { listener: (*listener).to_owned(), on }, operations)
+}
+
+/// Switches a route on or off.
+pub(super) fn switch_route(
+    command: &str,
+    arguments: &[&str],
+    on: bool,
+    operations: &Operations,
+) -> Outcome {
+    let [route] = arguments else { return Err(format!("usage: {command} route NAME")) };
+    make(LiveEdit::SwitchRoute { route: (*route).to_owned(), on }, operations)
 }
 
 /// The names of a pool and of its server.

@@ -365,6 +365,8 @@ mod tests {
             "del server p/127.0.0.1:2",
             "disable listener 127.0.0.1:1",
             "enable listener 127.0.0.1:1",
+            "disable route *",
+            "enable route *",
             "set tls cert /a.pem <<",
             "commit tls cert /a.pem",
             "abort ssl cert /a.pem",

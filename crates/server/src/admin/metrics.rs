@@ -3,6 +3,7 @@
 //! Limits: `SERIES_MAX` listeners, routes and servers each; the others are left out, and counted in
 //! `tidegate_metrics_left_out`.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use tidegate_gate::access::Names;
@@ -33,7 +34,11 @@ pub(super) fn write(operations: &Operations, is_open: bool) -> String {
     process::write(&mut text.out, is_open);
     text.process(operations);
     let (mut listeners, mut routes, mut servers) = (Series::new(), Series::new(), Series::new());
-    for (subject, totals) in operations.registry.totals() {
+    let present = present(operations);
+    let all = operations.registry.totals().into_iter();
+    // Those that no longer exist are left out first.
+    let (kept, gone): (Vec<_>, Vec<_>) = all.partition(|(subject, _)| present.contains(subject));
+    for (subject, totals) in kept.into_iter().chain(gone) {
         match subject {
             Subject::Listener(name) => listeners.push((label("listener", &name), totals)),
             Subject::Route(name) => routes.push((label("route", &name), totals)),
@@ -66,6 +71,29 @@ pub(super) fn write(operations: &Operations, is_open: bool) -> String {
         text.out.push_str("# EOF\n");
     }
     text.out
+}
+
+/// The listeners, routes and servers of the configuration in force.
+fn present(operations: &Operations) -> BTreeSet<Subject> {
+    let config = operations.config();
+    let names = Names::new(&config);
+    let mut present: BTreeSet<Subject> =
+        config.listeners.iter().map(|listener| Subject::Listener(listener.name.clone())).collect();
+    let routes = 0..config.routes.len();
+    present.extend(routes.map(|route| Subject::Route(names.route(route).to_owned())));
+    for (pool, settings) in config.pools.iter().enumerate() {
+        let servers = 0..settings.servers.len();
+        // A removed server keeps its index for a while, without a state.
+        present.extend(
+            servers.filter(|server| operations.roster.view(pool, *server).is_some()).map(
+                |server| {
+                    let (pool, server) = names.server(pool, server);
+                    Subject::Server(pool.to_owned(), server.to_owned())
+                },
+            ),
+        );
+    }
+    present
 }
 
 /// What a counter of the process counts.

@@ -26,6 +26,8 @@ use super::{Roster, ServerId};
 
 /// How long a check that lacked a resource of this process waits.
 const SHORTAGE_PAUSE: Span = Span::from_millis(100);
+/// For how many times `keep-alive` checks use new connections after a timeout over a kept one.
+const UNKEPT_SPANS: u32 = 10;
 /// How long the prober waits for a server to close after its response, so that the server's side of the connection keeps
 /// the port (TIME_WAIT), not this process.
 const LEAVE_SPAN: Span = Span::from_secs(1);
@@ -60,6 +62,9 @@ struct Watched {
     kept: Option<Kept>,
     /// The address that is tried first, modulo their number.
     preferred: usize,
+    /// Until when each check uses a new connection. Set after a timeout over a kept one: a path to the server may drop
+    /// connections that were idle.
+    unkept_until: Moment,
 }
 
 /// A check under way.
@@ -132,7 +137,14 @@ impl Prober {
                     other.into_iter().for_each(|watched| self.give_up(reactor, watched));
                     let delay = health::first_delay(target.job.every(), self.prng.next_u64());
                     let at = reactor.now().after(delay);
-                    Watched { target, at, probe: None, kept: None, preferred: 0 }
+                    Watched {
+                        target,
+                        at,
+                        probe: None,
+                        kept: None,
+                        preferred: 0,
+                        unkept_until: Moment::ZERO,
+                    }
                 }
             };
             if let Some(probe) = &watched.probe {
@@ -274,7 +286,8 @@ impl Prober {
             reactor.send_bare(sock, &target.preface);
         }
         let now = reactor.now();
-        let keep_alive = target.job.keep_alive().filter(|_| self.bound.has_room(now));
+        let is_trusted = now >= watched.unkept_until;
+        let keep_alive = target.job.keep_alive().filter(|_| is_trusted && self.bound.has_room(now));
         let keep_until =
             keep_alive.map(|span| now.after(health::connection_span(span, self.prng.next_u64())));
         let (is_reused, stage, fault) = (false, Stage::Connect, None);
@@ -338,6 +351,12 @@ impl Prober {
             // The cause may be the connection, which the server may have closed: only a new one can fail a check at once.
             self.leave(reactor, probe.sock, Parting::Reset);
             return self.begin(reactor, number, (probe.began, 0));
+        }
+        if probe.is_reused
+            && is_timeout
+            && let Some(span) = watched.target.job.keep_alive()
+        {
+            watched.unkept_until = reactor.now().after(span * UNKEPT_SPANS);
         }
         let took = reactor.now().since(probe.began);
         let noted = self.roster.note(watched.target.id, outcome, took);

@@ -575,7 +575,27 @@ fn failing_check_closes_its_connection() {
     stage.origins[0].manner = Manner::Keep(200, EMPTY);
     stage.run(Span::from_secs(4));
     let renewed = counts(&stage, 0).0 - accepted;
-    assert!((1..=2).contains(&renewed) && stage.word(0) == "UP", "{renewed}");
+    assert!(renewed >= 2 && stage.word(0) == "UP", "the path is not trusted: {renewed}");
+    stage.run(Span::from_secs(210));
+    let (accepted, requests, _) = counts(&stage, 0);
+    stage.run(Span::from_secs(9));
+    let (renewed, asked) = (counts(&stage, 0).0 - accepted, counts(&stage, 0).1 - requests);
+    assert!(renewed <= 1 && asked >= 4, "it is trusted again: {renewed}, {asked}");
+}
+
+#[test]
+fn server_behind_a_path_that_drops_idle_connections_is_up() {
+    let health = KEEP.replace(" }", ", fall = 1, rise = 2 }");
+    let mut stage = Stage::new(1, &health, Faults::none(), 53);
+    let mut up = 0;
+    for _ in 0..300 {
+        // A new connection is answered, a kept one is not.
+        let is_idle = !stage.origins[0].open.is_empty();
+        stage.origins[0].manner = if is_idle { Manner::Silent } else { Manner::Keep(200, EMPTY) };
+        stage.run(Span::from_millis(100));
+        up += usize::from(stage.word(0).starts_with("UP"));
+    }
+    assert!(up > 200, "{up}");
 }
 
 #[test]

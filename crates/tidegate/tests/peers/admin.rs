@@ -45,7 +45,7 @@ impl Operated {
         run_well(curl().args(["-o", "-"]).arg(format!("http://{}{target}", self.door)))
     }
 
-    fn page(&self, target: &str) -> String {
+    pub fn page(&self, target: &str) -> String {
         run_well(curl().arg(format!("http://{}{target}", self.admin)))
     }
 

@@ -293,6 +293,67 @@ fn disabled_listener_closes_and_opens_again() {
 }
 
 #[test]
+fn port_that_another_process_has_taken_is_not_shared() {
+    let origin = Origin::start('a', true);
+    let edited = Edited::start("edits-taken", origin.address);
+    edited.ctl("disable listener side");
+    wait_until("closed", || TcpStream::connect(edited.side).is_err());
+    let folder = Folder::new("edits-taken-other");
+    let config = format!(
+        "[[listener]]\nbind = \"{}\"\n[[route]]\nrespond = {{ body = \"o\" }}\n",
+        edited.side
+    );
+    let file = folder.file("tidegate.toml", config);
+    let mut other = command(env!("CARGO_BIN_EXE_tidegate"));
+    let mut other = Process::spawn(other.args(["run", &file]));
+    other.wait_for_listener(edited.side);
+    let refusal = edited.refusal("enable listener side");
+    assert!(refusal.contains("already listens there"), "{refusal}");
+    assert_eq!(edited.edits(), "disable listener side");
+    for _ in 0..8 {
+        assert_eq!(Client::connect(edited.side).get().1, "o");
+    }
+    other.terminate();
+    assert!(other.wait().success());
+    edited.ctl("enable listener side");
+    assert_eq!(Client::connect(edited.side).get().1, "s");
+}
+
+#[test]
+fn metrics_of_present_servers_are_not_left_out_for_removed_ones() {
+    let origin = Origin::start('a', true);
+    let edited = Edited::start("edits-metrics", origin.address);
+    assert_eq!(Client::connect(edited.operated.door).get().1, "a");
+    let file = edited.operated.folder.join("tidegate.toml");
+    let text = std::fs::read_to_string(&file).expect("it exists");
+    let others: String =
+        (0..1001).map(|at| format!(", \"10.0.{}.{}:80\"", at / 250, at % 250)).collect();
+    let own = format!("servers = [\"{}\"", origin.address);
+    let more = text.replace(&own, &format!("{own}{others}"));
+    for text in [more, text] {
+        std::fs::write(&file, text).expect("a file can be written");
+        edited.ctl("reload");
+    }
+    let metrics = edited.operated.page("/metrics");
+    let series = format!("server=\"{}\"", origin.address);
+    assert!(metrics.contains(&series) && !metrics.contains("tidegate_metrics_left_out 0"));
+}
+
+#[test]
+fn disabled_route_leaves_its_requests_to_the_next_route() {
+    let origin = Origin::start('a', true);
+    let edited = Edited::start("edits-route", origin.address);
+    let mut client = Client::connect(edited.side);
+    assert_eq!(client.get().1, "s");
+    edited.ctl("disable route *");
+    assert_eq!(client.get().1, "a");
+    assert_eq!(edited.edits(), "disable route *");
+    assert!(edited.ctl("disable route *").contains("nothing to change"));
+    edited.ctl("enable route *");
+    assert_eq!((client.get().1.as_str(), edited.edits().as_str()), ("s", ""));
+}
+
+#[test]
 fn reload_of_the_file_drops_edits_and_states_how_many() {
     let [a, b] = ['a', 'b'].map(|letter| Origin::start(letter, true));
     let edited = Edited::start("edits-reload", a.address);
@@ -334,6 +395,7 @@ fn refused_edits_name_what_is_allowed_and_change_nothing() {
         ("add server app/10.0.0.1:80 weight x".to_owned(), "allowed: 0 to 1000"),
         ("add server x/10.0.0.1:80".to_owned(), "the pools are: app"),
         ("add server app/name.invalid:80".to_owned(), "name.invalid:80: "),
+        ("add server app/10.0.0.1:+80".to_owned(), "is not a port"),
         ("add server".to_owned(), "usage: add server POOL/ADDRESS"),
         (format!("del server {server}"), "only one of its pool"),
         ("del server app".to_owned(), "is not POOL/SERVER"),
@@ -343,6 +405,8 @@ fn refused_edits_name_what_is_allowed_and_change_nothing() {
         (format!("set server {server} name b"), "address HOST:PORT"),
         ("enable listener x".to_owned(), "the listeners are: web, side"),
         ("disable listener".to_owned(), "usage: disable listener"),
+        ("disable route /x".to_owned(), "the routes are: *, *#2"),
+        ("enable route".to_owned(), "usage: enable route"),
         ("show edits all".to_owned(), "usage: show edits"),
     ] {
         let refusal = edited.refusal(&line);

@@ -1,0 +1,62 @@
+//! The names of routes in commands, logs and metrics.
+//! In: a configuration. Out: a name for each route.
+//! Invariant: two routes have different names.
+
+use std::collections::BTreeSet;
+
+use crate::model::{Config, HostPattern, PathPattern, Route, Segment};
+
+/// The names of all routes: the first host and the first path as in the file, and "#2", "#3" and so on if these are those of
+/// an earlier route.
+#[must_use]
+pub fn route_names(config: &Config) -> Vec<String> {
+    distinct(config.routes.iter().map(route_name))
+}
+
+/// Appends "#2", "#3" and so on to names that occurred before.
+#[must_use]
+pub fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut taken = BTreeSet::new();
+    let mut all = Vec::new();
+    for name in names {
+        let mut candidate = name.clone();
+        let mut count = 1;
+        while !taken.insert(candidate.clone()) {
+            count += 1;
+            candidate = format!("{name}#{count}");
+        }
+        all.push(candidate);
+    }
+    all
+}
+
+/// The first host and the first path of a route, "*" if it has no such conditions.
+fn route_name(route: &Route) -> String {
+    let host = match route.hosts.first() {
+        Some(HostPattern::Exact(host)) => host.clone(),
+        Some(HostPattern::Below(suffix)) => format!("*{suffix}"),
+        None => String::new(),
+    };
+    let path = route.paths.first().map_or_else(String::new, path_name);
+    match (host.as_str(), path.as_str()) {
+        ("", "") => "*".to_owned(),
+        _ => host + &path,
+    }
+}
+
+fn path_name(path: &PathPattern) -> String {
+    match path {
+        PathPattern::Exact(path) => path.clone(),
+        PathPattern::Below(prefix) => format!("{prefix}*"),
+        PathPattern::Segments { segments, open_end } => {
+            let mut name = String::new();
+            for segment in segments {
+                match segment {
+                    Segment::Literal(text) => name.push_str(&format!("/{text}")),
+                    Segment::Any(parameter) => name.push_str(&format!("/{{{parameter}}}")),
+                }
+            }
+            name + if *open_end { "/*" } else { "" }
+        }
+    }
+}
