@@ -1,5 +1,4 @@
 //! Routing: patterns, spellings of paths, and the index compared with testing every route in order.
-
 mod path_reference;
 use proptest::prelude::*;
 use tidegate_config::model::{
@@ -209,12 +208,6 @@ fn asterisk_matches_only_routes_without_a_path() {
     assert_eq!(find(&router, 0, "OPTIONS * HTTP/1.1\nHost: h\n"), Found::Route(1));
     assert_eq!(find(&router, 0, "OPTIONS http://h HTTP/1.1\nHost: h\n"), Found::Route(1));
     assert_eq!(find(&router, 0, "OPTIONS / HTTP/1.1\nHost: h\n"), Found::Route(0));
-}
-
-#[test]
-fn route_that_is_switched_off_matches_no_request() {
-    let routes = vec![Route { is_off: true, ..any_route() }, any_route()];
-    assert_eq!(get(&Router::new(&config(routes)), "h", "/"), Found::Route(1));
 }
 
 fn is_text(kind: TextKind, text: &str) -> HeaderTest {
