@@ -129,7 +129,7 @@ fn server_started_through_a_shell_ends_with_the_run() {
     let output = run(&mut bench(&[&url(address), "--start", &shell, "-n", "100"]));
     assert_eq!(output.status.code(), Some(0), "{}", error_text(&output));
     assert!(TcpStream::connect(address).is_err());
-    assert_eq!(processes(&["floor", &address.to_string()]), []);
+    wait_until("ended", || processes(&["floor", &address.to_string()]).is_empty());
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn server_that_goes_to_the_background_is_rejected_and_ended() {
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(text.contains("daemon off") && text.contains("exit status 0"), "{text}");
     assert!(output.stdout.is_empty());
-    assert_eq!(processes(&[&address.to_string()]), []);
+    wait_until("ended", || processes(&[&address.to_string()]).is_empty());
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn process_that_leaves_its_group_is_ended() {
     let shell = format!("sh -c '{daemon} & read line < {pipe}; {}; true'", floor(address));
     let output = run(&mut bench(&[&url(address), "--start", &shell, "-n", "100"]));
     assert_eq!(output.status.code(), Some(0), "{}", error_text(&output));
-    assert_eq!(processes(&[&marker]), []);
+    wait_until("ended", || processes(&[&marker]).is_empty());
 }
 
 #[test]
@@ -234,8 +234,8 @@ fn signal_during_the_start_ends_the_candidates() {
         let text = error_text(&output);
         assert_eq!(output.status.code(), Some(1), "{signal:?}: {text}");
         assert!(text.contains("before the measurement began"), "{text}");
-        assert_eq!(processes(&["floor", &first.to_string()]), []);
-        assert_eq!(processes(&[&folder.path("marker")]), []);
+        wait_until("ended", || processes(&["floor", &first.to_string()]).is_empty());
+        wait_until("ended", || processes(&[&folder.path("marker")]).is_empty());
     }
 }
 
@@ -251,7 +251,7 @@ fn second_signal_kills_servers_that_ignore_sigterm() {
         thread::yield_now();
     }
     assert_eq!(child.wait().code(), Some(1));
-    assert_eq!(processes(&["floor", &address.to_string()]), []);
+    wait_until("ended", || processes(&["floor", &address.to_string()]).is_empty());
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn signals_ignored_at_start_stay_ignored() {
         child.send(last);
         let output = child.output();
         assert_eq!(output.status.code(), Some(1), "{}", error_text(&output));
-        assert_eq!(processes(&[&marker]), []);
+        wait_until("ended", || processes(&[&marker]).is_empty());
     }
 }
 

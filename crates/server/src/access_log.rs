@@ -171,14 +171,19 @@ impl Log {
     /// Starts the writer. The workers must have their own tables of descriptors by now.
     ///
     /// # Errors
-    /// The kernel refused the thread, or the file can no longer be opened.
+    /// The kernel refused the thread.
     pub(crate) fn start(self) -> io::Result<WriterWaker> {
         let waker = WriterWaker(Arc::clone(&self.shared));
         let Self { settings, sink, batches, shared } = self;
-        let sink = match sink {
-            Some(sink) => sink,
-            None => Sink::open(&settings.to).map_err(io::Error::other)?,
+        let open = || match Sink::open(&settings.to) {
+            Ok(sink) => Some(sink),
+            Err(error) => {
+                // It could be opened a moment ago.
+                log::error(format_args!("{error}; lines are lost until it is opened again"));
+                None
+            }
         };
+        let sink = sink.or_else(open);
         let writer = Writer {
             to: settings.to,
             sink,
@@ -301,8 +306,8 @@ impl Stream {
 struct Writer {
     /// The destination as configured.
     to: AccessTarget,
-    /// The open destination.
-    sink: Sink,
+    /// The open destination; `None`: it could not be opened at the start.
+    sink: Option<Sink>,
     /// The batches that the workers share with the writer, by worker.
     batches: Vec<Arc<SharedBatch>>,
     /// Shared with the workers.
@@ -363,8 +368,9 @@ impl Writer {
 
     fn write_taken(&mut self) {
         match &mut self.sink {
-            Sink::Stream(_) => self.write_stream(),
-            Sink::Syslog(syslog) => {
+            None => self.note_unwritten(self.taken.entries),
+            Some(Sink::Stream(_)) => self.write_stream(),
+            Some(Sink::Syslog(syslog)) => {
                 let unsent = syslog.send(&self.taken.bytes, SystemTime::now());
                 self.note_unwritten(unsent);
             }
@@ -372,7 +378,7 @@ impl Writer {
     }
 
     fn write_stream(&mut self) {
-        let Sink::Stream(stream) = &self.sink else { return };
+        let Some(Sink::Stream(stream)) = &self.sink else { return };
         if self.mid_line {
             if stream.write(b"\n", &self.shared.reopens) == 0 {
                 self.note_unwritten(self.taken.entries);
@@ -393,12 +399,16 @@ impl Writer {
     fn reopen(&mut self) {
         match Sink::open(&self.to) {
             Ok(sink) => {
-                self.sink = sink;
+                self.sink = Some(sink);
                 self.mid_line = false;
                 log::info(format_args!("the access log was opened again"));
             }
             Err(error) => {
-                log::error(format_args!("{error}; lines still go to the file that was open before"))
+                let lines = match self.sink {
+                    Some(_) => "still go to the file that was open before",
+                    None => "are lost until it is opened again",
+                };
+                log::error(format_args!("{error}; lines {lines}"));
             }
         }
     }
@@ -423,5 +433,40 @@ impl Writer {
         log::warning(format_args!(
             "access log lines lost: {count}, because the log could not be written or was written too slowly"
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn file_that_cannot_be_opened_at_the_start_is_opened_later() {
+        let name = format!("tidegate-access-log-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(&folder).expect("a folder can be made");
+        let path = folder.join("log");
+        let text = format!(
+            "[log]\naccess = {{ to = {:?} }}\n[[listener]]\nbind = \"127.0.0.1:1\"\n[[route]]\nrespond = {{ status = 200 }}\n",
+            format!("file:{}", path.display())
+        );
+        let config = tidegate_config::parse(&text, "the test").expect("it is valid");
+        let settings = config.log.access.expect("it has an access log");
+        let log = Log::open(&settings).expect("the file can be opened");
+        fs::remove_file(&path).expect("it was made");
+        fs::create_dir(&path).expect("a folder can be made");
+        let waker = log.start().expect("the thread starts");
+        fs::remove_dir(&path).expect("it is empty");
+        waker.reopen();
+        let begin = Instant::now();
+        while !path.is_file() {
+            assert!(begin.elapsed() < Duration::from_secs(60), "the file was not opened");
+            thread::sleep(Duration::from_millis(5));
+        }
+        waker.finish();
+        fs::remove_dir_all(&folder).expect("it exists");
     }
 }
