@@ -72,8 +72,9 @@ pub static ADMIN_TLS: Section = Section {
             "client-ca",
             Text("the path of a PEM file"),
             Absent,
-            "The authorities of operators' certificates. A client with a valid certificate of one of them may do everything, as with \
-             the token of `token-file`, unless `read-clients` names the certificate. Without `token-file`, each client must present such a certificate.",
+            "The authorities of operators' certificates. A client with a valid certificate of one of them may do everything, as \
+             with the token of `token-file`, unless `read-clients` names the certificate. \
+             Without `token-file`, each client must present such a certificate.",
             "",
         ),
         key(

@@ -95,7 +95,8 @@ mod tests {
 
     #[test]
     fn certificate_with_a_listed_name_may_only_read() {
-        let texts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let texts =
+            |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let readers = texts(&["monitoring", "Prom.example"]);
         for (names, rights) in [
             (Some(&["monitoring"][..]), Rights::Read),
