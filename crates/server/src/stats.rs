@@ -8,7 +8,7 @@
 //! Invariant: only the worker that a block belongs to writes to it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tidegate_base::Span;
 use tidegate_base::counters;
@@ -83,8 +83,8 @@ counters! {
 pub struct Traffic {
     /// Counts.
     pub counts: Counts,
-    /// Total times.
-    pub latency: Histogram,
+    /// Total times. Allocated with the first request, because most of many servers and routes get no request.
+    latency: OnceLock<Box<Histogram>>,
 }
 
 impl Counts {
@@ -125,7 +125,7 @@ impl Traffic {
         counts.count_status(status);
         counts.server_failures.add(u64::from(!is_complete));
         counts.ended.add(1);
-        self.latency.note(took);
+        self.latency.get_or_init(Box::default).note(took);
     }
 
     /// A request has ended.
@@ -159,7 +159,7 @@ impl Traffic {
             slide(sum, ended, span.unwrap_or_default());
         }
         counts.ended.add(1);
-        self.latency.note(timers.total);
+        self.latency.get_or_init(Box::default).note(timers.total);
     }
 }
 
@@ -202,7 +202,9 @@ impl Totals {
             }
         }
         self.window += traffic.counts.ended.load().min(WINDOW);
-        self.latency.add(&traffic.latency);
+        if let Some(latency) = traffic.latency.get() {
+            self.latency.add(latency);
+        }
     }
 
     /// Adds other sums.
