@@ -2,7 +2,8 @@
 //! In: the configuration in force, the next one, which removed parts are still in use. Out: the next one, arranged.
 //! Never: lets an index name something else while it is in use: a removed part stays in its list, marked, and its
 //! index is given away only when nothing uses it.
-//! Limits: `INDEXES_MAX` listeners, pools, and servers of a pool, the removed ones that are in use included.
+//! Limits: `INDEXES_MAX` listeners, pools, and servers of a pool, the removed ones that are in use included. Removed parts at the
+//! end of a list leave the list once nothing uses them.
 //! Invariant: a listener is known by its address, a pool by its name, a server by its pool and its address (of several
 //! with the same address, by their order). Routes refer to indexes of the same configuration.
 
@@ -50,6 +51,11 @@ impl Life {
     /// The life of a listener: one that is switched off is treated as a removed one whose index stays taken.
     fn switched(self, is_off: bool, earlier: Option<Generation>, now: Generation) -> Self {
         Self { gone_since: is_off.then(|| earlier.unwrap_or(now)), ..self }
+    }
+
+    /// Whether the part was gone already in the generation before `now`, so that its users are known.
+    fn was_gone_before(&self, now: Generation) -> bool {
+        self.gone_since.is_some_and(|since| since < now)
     }
 
     /// Whether the configuration no longer has this part, or has switched it off.
@@ -208,7 +214,11 @@ impl Arranged {
             let Some(forward) = &mut listener.forward else { continue };
             if of_file.contains(&index) {
                 forward.map_pools(|pool| pools[pool]);
-            } else if forward.pools().any(|pool| self.pools[pool].life.since == generation) {
+                continue;
+            }
+            let is_other =
+                |pool: usize| self.pools.get(pool).is_none_or(|own| own.life.since == generation);
+            if forward.pools().any(is_other) {
                 *forward = Forward::ByServerName { names: Vec::new(), default: None };
             }
         }
@@ -288,6 +298,17 @@ impl Arranged {
         for (life, _) in self.listeners.iter_mut().zip(kept).filter(|(_, kept)| !kept) {
             life.gone_since.get_or_insert(generation);
         }
+        // A listener that is switched off is gone, too, but it has a place.
+        let end = indexes.iter().map(|placing| placing.index + 1).max().unwrap_or(0);
+        while self.listeners.len() > end
+            && let Some(life) = self.listeners.last()
+            && life.was_gone_before(generation)
+            && !in_use.contains(&PartIndex::Listener((self.listeners.len() - 1) as u16))
+        {
+            self.listeners.pop();
+            self.binds.pop();
+            Arc::make_mut(&mut self.config).listeners.pop();
+        }
         Ok(indexes.into_iter().map(|placing| placing.index).collect())
     }
 
@@ -324,6 +345,13 @@ impl Arranged {
         }
         for (pool, _) in self.pools.iter_mut().zip(kept).filter(|(_, kept)| !kept) {
             pool.life.gone_since.get_or_insert(generation);
+        }
+        while let Some(pool) = self.pools.last()
+            && pool.life.was_gone_before(generation)
+            && !in_use.contains(&PartIndex::Pool((self.pools.len() - 1) as u16))
+        {
+            self.pools.pop();
+            config.pools.pop();
         }
         Ok(indexes.into_iter().map(|placing| placing.index).collect())
     }
@@ -384,6 +412,13 @@ impl PoolLife {
             self.servers[at].life.gone_since.get_or_insert(generation);
             // A removed server gets no new requests.
             servers[at].weight = 0;
+        }
+        while let Some(server) = self.servers.last()
+            && server.life.was_gone_before(generation)
+            && !in_use.contains(&PartIndex::Server(index, (self.servers.len() - 1) as u16))
+        {
+            self.servers.pop();
+            servers.pop();
         }
         *settings = Pool { servers, ..next };
         Ok(())

@@ -153,6 +153,57 @@ fn removed_parts_keep_their_indexes_while_in_use() {
 }
 
 #[test]
+fn removed_parts_at_the_end_of_a_list_leave_it_when_nothing_uses_them() {
+    let many: Vec<u16> = (1..=1000).collect();
+    let pools: [(&str, &[u16]); 4] = [("a", &many), ("b", &[1]), ("c", &[1]), ("d", &[1])];
+    let small = || config(&[80], &[("a", &[2])]);
+    let first = Arranged::first(config(&[80, 81, 82, 83], &pools));
+    let lengths = |at: &Arranged| {
+        let of_a = at.config.pools[0].servers.len();
+        assert_eq!(
+            (at.config.listeners.len(), of_a),
+            (at.listeners.len(), at.pools[0].servers.len())
+        );
+        assert_eq!(at.config.pools.len(), at.pools.len());
+        (at.listeners.len(), at.pools.len(), of_a)
+    };
+    let second = first.next(small(), &BTreeSet::new()).expect("indexes are left");
+    assert_eq!(lengths(&second), (4, 4, 1000), "they may be in use");
+    let used: BTreeSet<_> =
+        [PartIndex::Listener(2), PartIndex::Pool(1), PartIndex::Server(0, 499)].into();
+    let third = second.next(small(), &used).expect("as above");
+    assert_eq!(lengths(&third), (3, 2, 500));
+    let fourth = third.next(small(), &BTreeSet::new()).expect("as above");
+    assert_eq!((lengths(&fourth), parts(&fourth)), ((1, 1, 2), parts(&second)));
+    let again = fourth.next(config(&[80, 90], &[("a", &[2, 9]), ("e", &[1])]), &used);
+    let again = again.expect("as above");
+    assert_eq!(
+        (lengths(&again), again.listeners[1].since),
+        ((2, 2, 2), 4),
+        "new parts use the places"
+    );
+    assert_eq!((again.pools[1].life.since, again.pools[0].servers[0].life.since), (4, 4));
+}
+
+#[test]
+fn removed_listener_does_not_forward_to_a_pool_that_left_the_list() {
+    let config = |listener: &str, pools: &[&str]| {
+        let pools = pools.iter().map(|name| format!("[pool.{name}]\nservers = [\"10.0.0.2:1\"]\n"));
+        let text = format!("[[listener]]\n{listener}\n{}", pools.collect::<String>());
+        tidegate_config::parse(&text, "the test").unwrap_or_else(|errors| panic!("{errors}"))
+    };
+    let before = "bind = \"10.0.0.1:1\"\nforward = \"b\"";
+    let after = || config("bind = \"10.0.0.1:2\"\nforward = \"a\"", &["a"]);
+    let used: BTreeSet<_> = [PartIndex::Listener(0)].into();
+    let first = Arranged::first(config(before, &["a", "b"]));
+    let second = first.next(after(), &used).expect("indexes are left");
+    assert_eq!(second.config.listeners[0].forward, Some(Forward::Pool(1)));
+    let third = second.next(after(), &used).expect("as above");
+    let nowhere = Forward::ByServerName { names: Vec::new(), default: None };
+    assert_eq!((third.pools.len(), &third.config.listeners[0].forward), (1, &Some(nowhere)));
+}
+
+#[test]
 fn removed_parts_come_back_at_their_indexes() {
     let first = Arranged::first(config(&[80, 81], &[("a", &[1, 2])]));
     let used: BTreeSet<_> = [PartIndex::Listener(0), PartIndex::Server(0, 0)].into();

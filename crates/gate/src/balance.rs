@@ -223,6 +223,13 @@ impl PoolState {
             }
             server.life = *life;
         }
+        // Servers that left the list were removed before, and nothing uses them.
+        while self.servers.len() > pool.servers.len()
+            && self.servers.last().is_some_and(|server| server.in_use == 0)
+        {
+            self.servers.pop();
+        }
+        debug_assert_eq!(self.servers.len(), pool.servers.len(), "a server in use left the list");
         self.balance = pool.balance.clone();
         self.adopt(pool);
     }

@@ -104,8 +104,8 @@ impl<T: Copy + PartialEq> IdleConnections<T> {
     /// removes those above it (`has_excess`).
     pub fn change(&mut self, servers: usize, idle_max: usize) {
         let server = || Server { idle: VecDeque::new(), endurance: Endurance::UNKNOWN };
-        let count = servers.max(self.servers.len());
-        self.servers.resize_with(count, server);
+        let used = self.servers.iter().rposition(|server| !server.idle.is_empty());
+        self.servers.resize_with(servers.max(used.map_or(0, |last| last + 1)), server);
         self.idle_max = idle_max;
     }
 

@@ -130,7 +130,10 @@ impl Permits {
         // The requested permits may never arrive, because the other workers void the request.
         self.wanted = Ask::default();
         for (server, count, limit_since) in core::mem::take(&mut self.early) {
-            self.take_grant(state, server, count, limit_since);
+            // No worker is further than this one now, so another limit is that of a server that was removed.
+            if limit_since <= state.limit_since(usize::from(server)) {
+                self.take_grant(state, server, count, limit_since);
+            }
         }
     }
 

@@ -65,8 +65,8 @@ impl<T: Copy + PartialEq> SharedConnections<T> {
     /// Has lists for `servers` servers from now on, with other limits for connections that are opened from now on.
     pub fn change(&mut self, servers: usize, connections_max: usize, streams_max: u32) {
         let server = || Server { connections: Vec::new(), streams_max, speaks_http1: false };
-        let count = servers.max(self.servers.len());
-        self.servers.resize_with(count, server);
+        let used = self.servers.iter().rposition(|server| !server.connections.is_empty());
+        self.servers.resize_with(servers.max(used.map_or(0, |last| last + 1)), server);
         for server in &mut self.servers {
             server.streams_max = server.streams_max.min(streams_max);
         }

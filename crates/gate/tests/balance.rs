@@ -2,6 +2,7 @@
 
 use tidegate_base::prng::{hash_bytes, mix64};
 use tidegate_base::{Moment, Prng, Span};
+use tidegate_config::arrange::ServerLife;
 use tidegate_config::model::{Balance, Eject, HashKey, Pool, ServerAddress, Upstream};
 use tidegate_gate::balance::{
     AVOID_AFTER_FAILURE, Pick, PoolState, ServerStatus, TRIED_MAX, Tried,
@@ -295,6 +296,24 @@ fn tried_remembers_the_most_recent_servers() {
     assert_eq!(tried.len(), TRIED_MAX);
     assert!(!tried.contains(0), "the oldest is forgotten");
     assert!(!tried.contains(999));
+}
+
+#[test]
+fn servers_that_left_the_list_are_forgotten() {
+    for balance in &WAYS {
+        let servers = |count: u16| (0..count).map(|number| upstream(number, 1, Some(2))).collect();
+        let lives = vec![ServerLife::default(); 9];
+        let mut state = limited(balance, &[2; 9]);
+        state.change(&pool(balance.clone(), servers(3)), &lives[..3], 0, 1);
+        assert_eq!(state.len(), 3);
+        let mut prng = Prng::new(3);
+        assert!((0..100).all(|number| pick(&mut state, &mut prng, number) < 3));
+        let born = ServerLife { limit_since: 5, ..ServerLife::default() };
+        state.note_start(1);
+        let lives = [&lives[..3], &[born][..]].concat();
+        state.change(&pool(balance.clone(), servers(4)), &lives, 0, 1);
+        assert_eq!((state.len(), state.in_use(1), state.limit_since(3)), (4, 1, 5));
+    }
 }
 
 #[test]

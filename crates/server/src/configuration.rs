@@ -640,6 +640,9 @@ impl Configuration {
         }
         self.arranged = next;
         self.addresses = addresses;
+        if let Some(operations) = &self.operations {
+            operations.registry.follow(&self.arranged);
+        }
     }
 }
 

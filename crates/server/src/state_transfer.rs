@@ -34,6 +34,9 @@ pub(crate) struct StateTransfer {
     pub(crate) process: BTreeMap<String, u64>,
     /// The counts and durations of the requests of each listener, route and server.
     pub(crate) traffic: BTreeMap<Subject, PassedTraffic>,
+    /// The same of those that left the configuration. If there is no room for all entries, these are left out first. The reader
+    /// finds them in `traffic`.
+    pub(crate) gone: BTreeMap<Subject, PassedTraffic>,
     /// The servers, by the name of the pool and the name of the server.
     pub(crate) servers: BTreeMap<(String, String), PassedServer>,
 }
@@ -98,7 +101,8 @@ impl StateTransfer {
         let mut out = format!("{{\"transfer\":{VERSION}}}\n").into_bytes();
         let mut left_out = 0;
         let servers = self.servers.iter().map(|(name, server)| encode_server(name, server));
-        let traffic = self.traffic.iter().map(|(subject, of)| encode_traffic(subject, of));
+        let traffic =
+            self.traffic.iter().chain(&self.gone).map(|(subject, of)| encode_traffic(subject, of));
         let process = core::iter::once(json!({ "process": self.process }));
         for line in process.chain(servers).chain(traffic) {
             let line = line.to_string();
@@ -381,6 +385,7 @@ mod tests {
         let bare = PassedServer { configured: 1, ..PassedServer::default() };
         StateTransfer {
             process: BTreeMap::from([(name("accepted"), 1)]),
+            gone: BTreeMap::new(),
             traffic: BTreeMap::from([
                 (Subject::Listener(name("web \"1\"\n")), traffic.clone()),
                 (Subject::Route(name("/é/*")), PassedTraffic::default()),
@@ -409,6 +414,20 @@ mod tests {
         // Another transfer, followed by an empty transfer.
         let both = [bytes, StateTransfer::default().encode().0].concat();
         assert_eq!(reader.read(&both), Ok(Some(StateTransfer::default())));
+    }
+
+    #[test]
+    fn subjects_that_left_the_configuration_are_passed_last() {
+        let name = |text: &str| Subject::Route(text.to_owned());
+        let of = |text: &str| [(name(text), PassedTraffic::default())].into();
+        let transfer =
+            StateTransfer { traffic: of("/b"), gone: of("/a"), ..StateTransfer::default() };
+        let (bytes, _) = transfer.encode();
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(text.find("\"/b\"") < text.find("\"/a\""), "{text}");
+        let read = TransferReader::default().read(&bytes).expect("a transfer").expect("an end");
+        let subjects: Vec<Subject> = read.traffic.into_keys().collect();
+        assert_eq!((subjects, read.gone.len()), (vec![name("/a"), name("/b")], 0));
     }
 
     #[test]

@@ -3,17 +3,18 @@
 //! workers and processes, by name.
 //! Never: takes a lock while a request is handled: the lock of the registry is taken when settings begin to be used
 //! and when statistics are read.
-//! Limits: one block of counters for each name and worker; a name that is no longer used keeps its block, so that
-//! counters never go back.
+//! Limits: one block of counters for each name and worker. Of the names that left the configuration, the last `GONE_MAX` keep their
+//! blocks, so that their counters do not go back if they return.
 //! Invariant: only the worker that a block belongs to writes to it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tidegate_base::Span;
 use tidegate_base::counters;
 use tidegate_base::counters::Counter;
 use tidegate_base::histogram::{Durations, Histogram};
+use tidegate_config::arrange::Arranged;
 use tidegate_config::model::Config;
 use tidegate_gate::access::{Cause, Entry, Names, Phase};
 
@@ -21,6 +22,9 @@ use crate::state_transfer::{PassedTraffic, StateTransfer};
 
 /// The averages of times are those of about this many requests.
 const WINDOW: u64 = 1024;
+/// How many listeners, routes and servers that left the configuration keep their counters. Those that requests still use are
+/// kept in addition.
+const GONE_MAX: usize = 1000;
 
 counters! {
     /// Counts of one listener, route or server in one worker; names ending in `_now` are gauges.
@@ -79,8 +83,8 @@ counters! {
 pub struct Traffic {
     /// Counts.
     pub counts: Counts,
-    /// Total times.
-    pub latency: Histogram,
+    /// Total times. Allocated with the first request, because most of many servers and routes get no request.
+    latency: OnceLock<Box<Histogram>>,
 }
 
 impl Counts {
@@ -121,7 +125,7 @@ impl Traffic {
         counts.count_status(status);
         counts.server_failures.add(u64::from(!is_complete));
         counts.ended.add(1);
-        self.latency.note(took);
+        self.latency.get_or_init(Box::default).note(took);
     }
 
     /// A request has ended.
@@ -155,7 +159,7 @@ impl Traffic {
             slide(sum, ended, span.unwrap_or_default());
         }
         counts.ended.add(1);
-        self.latency.note(timers.total);
+        self.latency.get_or_init(Box::default).note(timers.total);
     }
 }
 
@@ -198,7 +202,9 @@ impl Totals {
             }
         }
         self.window += traffic.counts.ended.load().min(WINDOW);
-        self.latency.add(&traffic.latency);
+        if let Some(latency) = traffic.latency.get() {
+            self.latency.add(latency);
+        }
     }
 
     /// Adds other sums.
@@ -263,13 +269,80 @@ pub enum Subject {
     Server(String, String),
 }
 
+impl Subject {
+    /// The listeners, routes and servers of a configuration, without those that were removed.
+    fn all_of(arranged: &Arranged) -> BTreeSet<Self> {
+        let (config, names) = (&arranged.config, Names::new(&arranged.config));
+        let listeners = arranged.file_listeners.iter().map(|at| &config.listeners[*at].name);
+        let mut all: BTreeSet<Self> = listeners.cloned().map(Self::Listener).collect();
+        let routes = 0..config.routes.len();
+        all.extend(routes.map(|route| Self::Route(names.route(route).to_owned())));
+        for pool in &arranged.file_pools {
+            let servers = arranged.pools[*pool].servers.iter().enumerate();
+            let present = servers.filter(|(_, server)| !server.life.is_gone());
+            all.extend(present.map(|(server, _)| {
+                let (pool, server) = names.server(*pool, server);
+                Self::Server(pool.to_owned(), server.to_owned())
+            }));
+        }
+        all
+    }
+}
+
+/// The counters of a subject.
+#[derive(Debug)]
+struct Block {
+    /// By worker.
+    of_workers: Vec<Arc<Traffic>>,
+    /// The number of the change that removed the subject from the configuration.
+    gone_since: Option<u64>,
+}
+
+impl Block {
+    /// Whether a worker has settings with the subject.
+    fn is_in_use(&self) -> bool {
+        self.of_workers.iter().any(|traffic| Arc::strong_count(traffic) > 1)
+    }
+}
+
+/// The counters of all subjects.
+#[derive(Default, Debug)]
+struct Blocks {
+    /// By subject.
+    known: BTreeMap<Subject, Block>,
+    /// How often the configuration has changed.
+    changes: u64,
+}
+
+impl Blocks {
+    /// Removes the blocks of subjects that left the configuration, except for the last `GONE_MAX` and those in use. Returns
+    /// the subjects.
+    fn forget(&mut self) -> Vec<Subject> {
+        let gone = self.known.iter().filter_map(|(subject, block)| {
+            Some((block.gone_since.filter(|_| !block.is_in_use())?, subject))
+        });
+        let mut gone: Vec<_> = gone.collect();
+        let excess = gone.len().saturating_sub(GONE_MAX);
+        if excess == 0 {
+            return Vec::new();
+        }
+        gone.sort_unstable();
+        let forgotten: Vec<Subject> =
+            gone.into_iter().take(excess).map(|(_, subject)| subject.clone()).collect();
+        for subject in &forgotten {
+            self.known.remove(subject);
+        }
+        forgotten
+    }
+}
+
 /// The counters of all listeners, routes and servers, by worker.
 #[derive(Debug)]
 pub struct Registry {
     /// The number of workers.
     workers: usize,
-    /// The counters by name; each has one entry for each worker.
-    blocks: Mutex<BTreeMap<Subject, Vec<Arc<Traffic>>>>,
+    /// The counters by name.
+    blocks: Mutex<Blocks>,
     /// What earlier processes have counted: their own counters, and those of the subjects of `blocks`.
     earlier: Mutex<StateTransfer>,
 }
@@ -284,12 +357,14 @@ impl Registry {
     /// The counters of one worker for the listeners, routes and servers of `config`.
     #[must_use]
     pub fn of_worker(&self, worker: usize, config: &Config, names: &Names) -> Counted {
-        let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut blocks = self.blocks();
+        let new = || {
+            let of_workers = (0..self.workers).map(|_| Arc::default()).collect();
+            Block { of_workers, gone_since: None }
+        };
         let mut block = |subject: Subject| {
-            let of_workers = blocks
-                .entry(subject)
-                .or_insert_with(|| (0..self.workers).map(|_| Arc::default()).collect());
-            of_workers.get(worker).map_or_else(Arc::default, Arc::clone)
+            let known = blocks.known.entry(subject).or_insert_with(new);
+            known.of_workers.get(worker).map_or_else(Arc::default, Arc::clone)
         };
         let listeners = config.listeners.iter();
         let listeners = listeners.map(|at| block(Subject::Listener(at.name.clone()))).collect();
@@ -313,9 +388,11 @@ impl Registry {
     /// The sums of all workers and of earlier processes.
     #[must_use]
     pub fn totals(&self) -> BTreeMap<Subject, Totals> {
-        let blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-        let sums = blocks.iter().map(|(subject, of)| (subject.clone(), Totals::of(of.iter())));
-        let mut sums: BTreeMap<Subject, Totals> = sums.collect();
+        let blocks = self.blocks();
+        let sums = blocks.known.iter();
+        let mut sums: BTreeMap<Subject, Totals> = sums
+            .map(|(subject, block)| (subject.clone(), Totals::of(block.of_workers.iter())))
+            .collect();
         drop(blocks);
         for (subject, traffic) in &self.earlier().traffic {
             if let Some(sum) = sums.get_mut(subject) {
@@ -327,9 +404,33 @@ impl Registry {
 
     /// The requests of one subject that are in progress.
     pub(crate) fn under_way(&self, subject: &Subject) -> u64 {
-        let blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_workers = blocks.get(subject).into_iter().flatten();
+        let blocks = self.blocks();
+        let of_workers = blocks.known.get(subject).into_iter().flat_map(|block| &block.of_workers);
         of_workers.map(|traffic| traffic.counts.under_way_now.load()).sum()
+    }
+
+    /// Notes that `arranged` is in force in all workers, and removes the counters of subjects that left the configuration long ago.
+    pub(crate) fn follow(&self, arranged: &Arranged) {
+        let present = Subject::all_of(arranged);
+        let mut blocks = self.blocks();
+        blocks.changes += 1;
+        let now = blocks.changes;
+        for (subject, block) in &mut blocks.known {
+            match present.contains(subject) {
+                true => block.gone_since = None,
+                false => _ = block.gone_since.get_or_insert(now),
+            }
+        }
+        let forgotten = blocks.forget();
+        drop(blocks);
+        let mut earlier = self.earlier();
+        for subject in &forgotten {
+            earlier.traffic.remove(subject);
+        }
+    }
+
+    fn blocks(&self) -> MutexGuard<'_, Blocks> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn earlier(&self) -> MutexGuard<'_, StateTransfer> {
@@ -339,11 +440,10 @@ impl Registry {
     /// Continues with what an earlier process has counted for subjects of this process. A later transfer of the same process
     /// replaces an earlier one; no counter goes back.
     pub(crate) fn inherit(&self, transfer: StateTransfer) {
-        let known: BTreeSet<Subject> =
-            self.blocks.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect();
+        let known: BTreeSet<Subject> = self.blocks().known.keys().cloned().collect();
         let mut earlier = self.earlier();
         grow(&mut earlier.process, transfer.process);
-        for (subject, traffic) in transfer.traffic {
+        for (subject, traffic) in transfer.traffic.into_iter().chain(transfer.gone) {
             if known.contains(&subject) {
                 let known = earlier.traffic.entry(subject).or_default();
                 grow(&mut known.counts, traffic.counts);
@@ -362,9 +462,18 @@ impl Registry {
         }
     }
 
-    /// What the next process continues with.
-    pub(crate) fn passed(&self) -> BTreeMap<Subject, PassedTraffic> {
-        self.totals().into_iter().map(|(subject, totals)| (subject, totals.passed())).collect()
+    /// What the next process continues with: the counters of subjects of the configuration in force, then those of others, which
+    /// may be in the configuration of the next process.
+    pub(crate) fn passed(&self) -> [BTreeMap<Subject, PassedTraffic>; 2] {
+        let is_gone = |block: &Block| block.gone_since.is_some();
+        let blocks = self.blocks();
+        let gone = blocks.known.iter().filter(|(_, block)| is_gone(block));
+        let gone: BTreeSet<Subject> = gone.map(|(subject, _)| subject.clone()).collect();
+        drop(blocks);
+        let totals = self.totals().into_iter();
+        let passed = totals.map(|(subject, totals)| (subject, totals.passed()));
+        let (gone, present) = passed.partition(|(subject, _)| gone.contains(subject));
+        [present, gone]
     }
 }
 
@@ -439,6 +548,51 @@ mod tests {
     }
 
     #[test]
+    fn counters_of_the_last_names_that_left_are_kept() {
+        let config = |server: usize| {
+            let server = format!("10.0.{}.{}:1", server / 256, server % 256);
+            let text = format!(
+                "[[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\n[[route]]\nproxy = \"p\"\n\
+                 [pool.p]\nservers = [\"{server}\"]\n"
+            );
+            tidegate_config::parse(&text, "the test").expect("it is valid")
+        };
+        let subject = |server: usize| {
+            let server = format!("10.0.{}.{}:1", server / 256, server % 256);
+            Subject::Server("p".to_owned(), server)
+        };
+        let registry = Registry::new(1);
+        let counted_of = |server: usize| {
+            let config = config(server);
+            let counted = registry.of_worker(0, &config, &Names::new(&config));
+            registry.follow(&Arranged::first(config));
+            counted
+        };
+        let (held, count) = (counted_of(0), GONE_MAX + 20);
+        let traffic = PassedTraffic {
+            counts: [("begun".to_owned(), 5)].into(),
+            latency: Durations::default(),
+        };
+        counted_of(1);
+        let traffic = [(subject(1), traffic)].into();
+        registry.inherit(StateTransfer { traffic, ..StateTransfer::default() });
+        (2..count).for_each(|server| _ = counted_of(server));
+        let totals = registry.totals();
+        // The listener, the route, the server of the configuration, and the one that requests use.
+        assert_eq!(totals.len(), GONE_MAX + 4);
+        assert!(totals.contains_key(&subject(0)) && totals.contains_key(&subject(count - 1)));
+        assert!(!totals.contains_key(&subject(1)), "the oldest one is gone");
+        let [present, gone] = registry.passed();
+        assert_eq!((present.len(), gone.len()), (3, GONE_MAX + 1));
+        assert!(present.contains_key(&subject(count - 1)));
+        counted_of(1);
+        assert_eq!(registry.totals()[&subject(1)].get("begun"), 0, "inherited counts went, too");
+        drop(held);
+        counted_of(1);
+        assert!(!registry.totals().contains_key(&subject(0)));
+    }
+
+    #[test]
     fn counters_of_an_earlier_process_are_added_and_never_go_back() {
         let text =
             "[[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\n[[route]]\nrespond = {}\n";
@@ -479,7 +633,8 @@ mod tests {
             registry.add_earlier(&mut process);
             assert_eq!(process, BTreeMap::from([("accepted", expected), ("downstream_now", 1)]));
         }
-        let passed = registry.passed().remove(&web).expect("it is known");
+        let [mut passed, _] = registry.passed();
+        let passed = passed.remove(&web).expect("it is known");
         let counts = [("begun".to_owned(), u64::MAX), ("under_way_max".to_owned(), 4)];
         assert_eq!(passed.counts, counts.into());
     }

@@ -133,9 +133,11 @@ impl Operations {
     /// The state that the next process takes over.
     pub(crate) fn transfer(&self) -> StateTransfer {
         let counters = self.counters().into_iter().filter(|(name, _)| is_passed(name));
+        let [traffic, gone] = self.registry.passed();
         StateTransfer {
             process: counters.map(|(name, value)| (name.to_owned(), value)).collect(),
-            traffic: self.registry.passed(),
+            traffic,
+            gone,
             servers: self.roster.passed(),
         }
     }
