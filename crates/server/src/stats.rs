@@ -5,9 +5,10 @@
 //! and when statistics are read.
 //! Limits: one block of counters for each name and worker; a name that is no longer used keeps its block, so that
 //! counters never go back.
-//! Invariant: only the worker that a block belongs to writes to it.
+//! Invariant: only the worker that a block belongs to counts in it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_base::Span;
@@ -81,6 +82,8 @@ pub struct Traffic {
     pub counts: Counts,
     /// Total times.
     pub latency: Histogram,
+    /// The profile that is being taken is limited to this route. The admin interface sets it.
+    pub(crate) is_profiled: AtomicBool,
 }
 
 impl Counts {
@@ -323,6 +326,24 @@ impl Registry {
             }
         }
         sums
+    }
+
+    /// Begins or ends a profile that is limited to a route. Returns whether the route is known.
+    pub(crate) fn set_profiled(&self, route: &str, is_profiled: bool) -> bool {
+        let blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_workers = blocks.get(&Subject::Route(route.to_owned()));
+        for traffic in of_workers.into_iter().flatten() {
+            traffic.is_profiled.store(is_profiled, Ordering::Relaxed);
+        }
+        of_workers.is_some()
+    }
+
+    /// The requests of a route that have begun in one worker.
+    pub(crate) fn begun(&self, route: &str, worker: usize) -> u64 {
+        let blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_workers = blocks.get(&Subject::Route(route.to_owned()));
+        let traffic = of_workers.and_then(|of_workers| of_workers.get(worker));
+        traffic.map_or(0, |traffic| traffic.counts.begun.load())
     }
 
     /// The requests of one subject that are in progress.
