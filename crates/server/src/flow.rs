@@ -43,7 +43,7 @@
 //!
 //! In: completions. Out: calls of the methods in the files named above. Never: decides anything about HTTP.
 
-use tidegate_reactor::{Completion, Handler, Reactor, Room, Shortage};
+use tidegate_reactor::{Completion, Handler, Reactor, Room, Shortage, SockId};
 
 use crate::counters::HandlerKind;
 use crate::timers::WorkerTimer;

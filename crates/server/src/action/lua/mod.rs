@@ -549,7 +549,7 @@ impl Worker {
         let next = self.lua.apps.present(app).map(|vm| vm.next_owner());
         let to = match next {
             Some(CallbackOwner::Request { tag }) => self.requester_of(tag),
-            Some(CallbackOwner::Client { tag }) => self.requester_of_client(id_of(tag)),
+            Some(CallbackOwner::Client { tag }) => self.requester_of_client(tag),
             Some(CallbackOwner::Application) | None => None,
         };
         match to {
