@@ -17,6 +17,9 @@ use crate::report::{Kind, Note, Notes};
 use crate::table::{Located, Table, describe, wrong_type};
 use crate::words::TlsWord;
 
+/// Bytes of a common name (64 characters of up to four bytes) and of a DNS name (RFC 1035 section 2.3.4).
+const CLIENT_NAME_BYTES_MAX: usize = 256;
+
 /// `tls` of a listener.
 pub(crate) fn read_listener(table: &Table<'_>, notes: &mut Notes) -> Option<ListenerTls> {
     let value = table.value("tls")?;
@@ -124,7 +127,43 @@ pub(crate) fn read_admin(table: &Table<'_>, notes: &mut Notes) -> Option<AdminTl
         let note = Note::new(Kind::Conflict, table.key_place("client-crl"), what);
         notes.error(note.help("add client-ca = \"operators-ca.pem\", or remove `client-crl`"));
     }
-    Some(AdminTls { certificate: certificate?, client_ca, client_crl })
+    let read_clients = read_clients(&table, notes);
+    Some(AdminTls { certificate: certificate?, client_ca, client_crl, read_clients })
+}
+
+/// The names of certificates that may only read.
+fn read_clients(table: &Table<'_>, notes: &mut Notes) -> Vec<String> {
+    let Some(value) = table.value("read-clients") else { return Vec::new() };
+    if table.value("client-ca").is_none() {
+        let what = "`read-clients` has no effect, because no client certificates are requested";
+        let note = Note::new(Kind::Conflict, table.key_place("read-clients"), what);
+        notes.error(note.help("add client-ca = \"operators-ca.pem\", or remove `read-clients`"));
+    }
+    if value.get_ref().as_array().is_some_and(|names| names.is_empty()) {
+        let what = "`read-clients` is empty: every certificate may do everything";
+        let note = Note::new(Kind::Missing, value.span(), what);
+        notes.error(note.help("list at least one name, or remove `read-clients`"));
+    }
+    let names = table.texts("read-clients", notes).into_iter();
+    names.filter_map(|name| check_client_name(name, notes)).collect()
+}
+
+/// The name, unless no certificate can have it.
+fn check_client_name(name: Located, notes: &mut Notes) -> Option<String> {
+    let what = match name.text.chars().find(|c| c.is_control()) {
+        _ if name.text.is_empty() => "a name in `read-clients` is empty".to_owned(),
+        _ if name.text.len() > CLIENT_NAME_BYTES_MAX => {
+            format!("a name in `read-clients` has more than {CLIENT_NAME_BYTES_MAX} bytes")
+        }
+        Some(odd) => format!("a name in `read-clients` cannot contain {odd:?}"),
+        None if name.text.starts_with("CN=") => {
+            format!("{:?} is a subject, not a name", name.text)
+        }
+        None => return Some(name.text),
+    };
+    let help = "write the common name alone, such as read-clients = [\"monitoring\"]";
+    notes.error(Note::new(Kind::Value, name.place, what).help(help));
+    None
 }
 
 fn read_certificates(table: &Table<'_>, notes: &mut Notes) -> Vec<CertificatePaths> {

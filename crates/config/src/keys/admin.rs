@@ -2,8 +2,10 @@
 //! In: nothing. Out: the sections `[admin]`, which `FILE` refers to, and `[admin.tls]`.
 
 use super::Preset::{Absent, Required};
-use super::Shape::{Table, Text};
+use super::Shape::{List, OneOf, Table, Text};
 use super::{Section, key};
+
+const CLIENT_NAME: &str = "a common name or DNS name, e.g. \"monitoring\"";
 
 /// `[admin]`.
 pub static ADMIN: Section = Section {
@@ -70,8 +72,9 @@ pub static ADMIN_TLS: Section = Section {
             "client-ca",
             Text("the path of a PEM file"),
             Absent,
-            "The authorities of operators' certificates. A client with a valid certificate of one of them may do everything, as with \
-             the token of `token-file`. Without `token-file`, each client must present such a certificate.",
+            "The authorities of operators' certificates. A client with a valid certificate of one of them may do everything, as \
+             with the token of `token-file`, unless `read-clients` names the certificate. \
+             Without `token-file`, each client must present such a certificate.",
             "",
         ),
         key(
@@ -79,6 +82,15 @@ pub static ADMIN_TLS: Section = Section {
             Text("the path of a PEM file"),
             Absent,
             "Revocation lists for operators' certificates. Only with `client-ca`.",
+            "",
+        ),
+        key(
+            "read-clients",
+            OneOf(&[Text(CLIENT_NAME), List(&Text(CLIENT_NAME))]),
+            Absent,
+            "Certificates that may only read, as with the token of `read-token-file`: those with one of these names as a common \
+             name of the subject or as a DNS name, in upper or lower case. All other certificates may do everything. Only with \
+             `client-ca`.",
             "",
         ),
     ],

@@ -164,6 +164,14 @@ impl Places {
     }
 }
 
+/// What a client's certificate states.
+pub(super) struct Presented {
+    /// The subject.
+    pub(super) subject: String,
+    /// The common names and DNS names; `None` if they cannot be read.
+    pub(super) names: Option<Vec<String>>,
+}
+
 /// A socket whose reads and writes fail after a deadline.
 struct Timed {
     /// The socket.
@@ -185,15 +193,18 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Completes a handshake. Returns the subject of the client's certificate, if there is one.
+    /// Completes a handshake. Returns what the client's certificate states, if there is one.
     ///
     /// # Errors
     /// The client is refused, has left, or takes too long.
-    pub(super) fn secure(&mut self, session: TlsSession) -> io::Result<Option<String>> {
+    pub(super) fn secure(&mut self, session: TlsSession) -> io::Result<Option<Presented>> {
         let secured = Secured::establish(session, &mut self.timed)?;
-        let identity = secured.session().peer_identity();
+        let presented = secured.session().peer_identity().map(|identity| Presented {
+            subject: identity.subject,
+            names: secured.session().peer_names(),
+        });
         self.secured = Some(secured);
-        Ok(identity.map(|identity| identity.subject))
+        Ok(presented)
     }
 
     /// Ends what is sent, after the last reply.

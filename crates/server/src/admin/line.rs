@@ -206,9 +206,10 @@ fn complete(
 const DENIED: &str =
     "error: present the token first: auth TOKEN (tidegate ctl: --token-file FILE)\n\n";
 
-/// The reply to a client that has presented the token of `read-token-file` and requests more.
-const READ_ONLY: &str = "error: this token allows only show, get, help and wait, except show errors, show sess and show conn, which show \
-    requests of clients; help: present the token of `token-file`\n\n";
+/// The reply to a client that may only read, by the token of `read-token-file` or by its certificate, and requests more.
+const READ_ONLY: &str = "error: this token or certificate allows only show, get, help and wait, except show errors, show sess and \
+    show conn, which show requests of clients; help: present the token of `token-file`, or a certificate that `read-clients` does \
+    not name\n\n";
 
 /// The reply to a line with more than `COMMANDS_MAX` commands.
 const TOO_MANY: &str =
@@ -269,7 +270,7 @@ mod tests {
     }
 
     fn caller_with(tokens: Arc<Tokens>) -> Caller {
-        Caller { from: "the test".to_owned(), tokens, is_secured: false, is_verified: false }
+        Caller { from: "the test".to_owned(), tokens, is_secured: false, certificate: None }
     }
 
     /// What a client that sends `bytes` receives, and whether the server is in maintenance after that.

@@ -314,7 +314,7 @@ impl Interface {
                     Ok((stream, from)) => {
                         let operations = Arc::clone(&operations);
                         let tokens = Arc::clone(&tokens);
-                        let caller = Caller { from, tokens, is_secured: false, is_verified: false };
+                        let caller = Caller { from, tokens, is_secured: false, certificate: None };
                         begin(stream, caller, Arc::clone(&secrets), operations);
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -368,8 +368,8 @@ struct Caller {
     tokens: Arc<Tokens>,
     /// The connection uses TLS.
     is_secured: bool,
-    /// The client has presented a valid certificate.
-    is_verified: bool,
+    /// What the client's certificate permits; `None` if the client has presented none.
+    certificate: Option<Rights>,
 }
 
 impl Caller {
@@ -377,20 +377,27 @@ impl Caller {
     fn secure(&mut self, connection: &mut Connection, secrets: Option<&Secrets>) -> io::Result<()> {
         let Some(secrets) = secrets else { return Ok(()) };
         let session = secrets.accept().ok_or(io::ErrorKind::Other)?;
-        let subject = connection.secure(session)?;
+        let presented = connection.secure(session)?;
         self.is_secured = true;
-        self.is_verified = subject.is_some();
-        if let Some(subject) = subject {
-            self.from = format!("{} ({subject})", self.from);
+        if let Some(presented) = presented {
+            self.certificate = Some(secrets.rights_of(presented.names.as_deref()));
+            // A certificate may have DNS names only.
+            let name = presented.names.iter().flatten().next();
+            let name = name.filter(|_| presented.subject.is_empty()).unwrap_or(&presented.subject);
+            self.from = format!("{} ({name})", self.from);
         }
         Ok(())
     }
 
     /// What the client may do that has shown this.
     fn rights_of(&self, shown: Option<&str>) -> Rights {
-        match self.is_verified {
-            true => Rights::All,
-            false => self.tokens.rights_of(shown),
+        let by_token = || self.tokens.rights_of(shown);
+        match self.certificate {
+            Some(Rights::All) => Rights::All,
+            // Without a token in the configuration, a client needs none, but a certificate.
+            Some(own) if self.tokens.all.is_none() => own,
+            Some(own) => own.max(by_token()),
+            None => by_token(),
         }
     }
 }

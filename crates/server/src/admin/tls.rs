@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use tidegate_config::model::Admin;
 use tidegate_wire::tls::{Acceptor, TlsClock, TlsSession};
 
+use super::token::Rights;
 use crate::certificates::load_admin;
 use crate::log;
 use crate::reload::{Signature, unix_seconds};
@@ -35,6 +36,13 @@ impl Secrets {
         Ok(Some(Self { admin: admin.clone(), clock, in_use: Mutex::new((seen, acceptor)) }))
     }
 
+    /// What a client with a valid certificate with these names may do. A certificate whose names cannot be read may be one that only
+    /// reads.
+    pub(super) fn rights_of(&self, names: Option<&[String]>) -> Rights {
+        let readers = self.admin.tls.as_ref().map_or(&[][..], |tls| &tls.read_clients);
+        rights_among(readers, names)
+    }
+
     /// The session of a new connection.
     pub(super) fn accept(&self) -> Option<TlsSession> {
         self.clock.set(unix_seconds());
@@ -50,6 +58,14 @@ impl Secrets {
         }
         in_use.1.accept().ok()
     }
+}
+
+fn rights_among(readers: &[String], names: Option<&[String]>) -> Rights {
+    let reads = |reader: &String| match names {
+        Some(names) => names.iter().any(|name| name.eq_ignore_ascii_case(reader)),
+        None => true,
+    };
+    if readers.iter().any(reads) { Rights::Read } else { Rights::All }
 }
 
 fn load(admin: &Admin, clock: &TlsClock) -> Result<Option<Acceptor>, String> {
@@ -71,4 +87,29 @@ fn paths(admin: &Admin) -> Vec<PathBuf> {
     let Some(tls) = &admin.tls else { return Vec::new() };
     let own = [&tls.certificate.cert, &tls.certificate.key];
     own.into_iter().chain(&tls.client_ca).chain(&tls.client_crl).map(PathBuf::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificate_with_a_listed_name_may_only_read() {
+        let texts =
+            |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let readers = texts(&["monitoring", "Prom.example"]);
+        for (names, rights) in [
+            (Some(&["monitoring"][..]), Rights::Read),
+            (Some(&["MONITORING"]), Rights::Read),
+            (Some(&["alice", "prom.EXAMPLE"]), Rights::Read),
+            (Some(&["alice"]), Rights::All),
+            (Some(&["monitoring2", "a.prom.example"]), Rights::All),
+            (Some(&[]), Rights::All),
+            (None, Rights::Read),
+        ] {
+            let names = names.map(texts);
+            assert_eq!(rights_among(&readers, names.as_deref()), rights, "{names:?}");
+            assert_eq!(rights_among(&[], names.as_deref()), Rights::All, "{names:?}");
+        }
+    }
 }

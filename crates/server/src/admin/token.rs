@@ -24,8 +24,8 @@ pub(crate) struct Tokens {
     pub(crate) read: Option<String>,
 }
 
-/// What a client may do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What a client may do, the least first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Rights {
     /// Nothing.
     None,

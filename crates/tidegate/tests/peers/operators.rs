@@ -19,7 +19,8 @@ struct Gate {
 }
 
 impl Gate {
-    fn start(name: &str, settings: &str) -> Self {
+    /// `settings`: of `[admin]`; `of_tls`: of its `tls`, each after a comma.
+    fn start(name: &str, settings: &str, of_tls: &str) -> Self {
         let folder = Folder::new(name);
         make_certificate(&folder);
         make_clients(&folder);
@@ -27,7 +28,7 @@ impl Gate {
         let (door, admin) = (free_address(), free_address());
         let config = format!(
             "[admin]\nbind = \"{admin}\"\n{settings}\n\
-             tls = {{ cert = \"site.pem\", key = \"site.key\", client-ca = \"ca.pem\" }}\n\
+             tls = {{ cert = \"site.pem\", key = \"site.key\", client-ca = \"ca.pem\"{of_tls} }}\n\
              [[listener]]\nname = \"web\"\nbind = \"{door}\"\n[[route]]\nproxy = \"app\"\n\
              [pool.app]\nservers = [\"127.0.0.1:9\", \"127.0.0.1:10\"]\n"
         );
@@ -63,7 +64,7 @@ const EVE: &str = "--ca ca.pem --server-name localhost --cert eve.pem --key eve.
 
 #[test]
 fn operators_with_certificates_may_do_everything() {
-    let gate = Gate::start("operators", "");
+    let gate = Gate::start("operators", "", "");
     let done = gate.ctl(BOB, "set server app/127.0.0.1:9 state drain");
     assert!(done.status.success(), "{}", text(&done.stderr));
     let shown = gate.ctl(BOB, "show events 5 admin");
@@ -100,7 +101,7 @@ fn operators_with_certificates_may_do_everything() {
 
 #[test]
 fn token_or_certificate_is_enough_if_both_are_configured() {
-    let gate = Gate::start("operators-token", "token-file = \"token\"");
+    let gate = Gate::start("operators-token", "token-file = \"token\"", "");
     let ready = "set server app/127.0.0.1:9 state ready";
     assert!(gate.ctl(BOB, ready).status.success());
     assert!(gate.ctl(&format!("{TLS} --token-file token"), ready).status.success());
@@ -112,9 +113,57 @@ fn token_or_certificate_is_enough_if_both_are_configured() {
     assert!(text(&metrics.stdout).contains("present the token"), "{metrics:?}");
 }
 
+const READS: &str = "--ca ca.pem --server-name localhost --cert reads.pem --key reads.key";
+
+/// A certificate without a subject for the DNS name `prometheus.example`.
+fn make_reader(folder: &Folder) {
+    let curve = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+    openssl(folder, &format!("req {curve} -subj / -keyout reads.key -out reads.csr"));
+    folder.file("reads.cnf", "subjectAltName = DNS:prometheus.example\n");
+    openssl(
+        folder,
+        "x509 -req -in reads.csr -CA ca.pem -CAkey ca.key -set_serial 18 -days 2 -extfile reads.cnf -out reads.pem",
+    );
+}
+
+#[test]
+fn certificates_that_are_named_as_readers_only_read() {
+    let gate = Gate::start("readers", "", ", read-clients = [\"Prometheus.example\"]");
+    make_reader(&gate.folder);
+    let drain = "set server app/127.0.0.1:9 state drain";
+    let refused = gate.ctl(READS, drain);
+    let why = "this token or certificate allows only show, get, help and wait";
+    assert!(!refused.status.success() && text(&refused.stderr).contains(why), "{refused:?}");
+    for command in ["show sess", "show errors", "reload", "profile 1s --text"] {
+        assert!(!gate.ctl(READS, command).status.success(), "{command}");
+    }
+    assert!(gate.ctl(READS, "show info").status.success());
+    let metrics = gate.page(&["--cert", "reads.pem", "--key", "reads.key"], "/metrics");
+    assert!(text(&metrics.stdout).contains("tidegate_accepted_total"), "{metrics:?}");
+    assert!(gate.ctl(BOB, drain).status.success(), "other certificates may do everything");
+    let state = text(&gate.ctl(READS, "show servers state").stdout);
+    assert!(state.contains("127.0.0.1:9 127.0.0.1 2 8 "), "only one server drains: {state}");
+}
+
+#[test]
+fn token_gives_a_reading_certificate_its_rights() {
+    let settings = "token-file = \"token\"";
+    let gate = Gate::start("readers-token", settings, ", read-clients = \"prometheus.example\"");
+    make_reader(&gate.folder);
+    let ready = "set server app/127.0.0.1:9 state ready";
+    assert!(!gate.ctl(READS, ready).status.success());
+    assert!(gate.ctl(READS, "show info").status.success());
+    assert!(gate.ctl(&format!("{READS} --token-file token"), ready).status.success());
+    let events = text(&gate.ctl(READS, "show events 5 admin").stdout);
+    assert!(events.contains("(prometheus.example) ran: set server app/127.0.0.1:9"), "{events}");
+    gate.folder.file("wrong", "0123456789abcdef0123456789abcdee\n");
+    assert!(gate.ctl(&format!("{READS} --token-file wrong"), "show info").status.success());
+    assert!(!gate.ctl(&format!("{READS} --token-file wrong"), ready).status.success());
+}
+
 #[test]
 fn renewed_certificate_of_the_interface_is_used_without_a_restart() {
-    let gate = Gate::start("operators-renewed", "");
+    let gate = Gate::start("operators-renewed", "", "");
     assert!(gate.ctl(BOB, "show info").status.success());
     let curve = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
     openssl(

@@ -54,6 +54,25 @@ impl PeerIdentity {
     }
 }
 
+/// The names in a certificate, as operators list them: the common names of its subject, and its DNS names. `None` if the
+/// certificate has names that cannot be read.
+pub(super) fn names_of(certificate_der: &[u8]) -> Option<Vec<String>> {
+    let der = rustls::pki_types::CertificateDer::from(certificate_der);
+    let certificate = webpki::EndEntityCert::try_from(&der).ok()?;
+    let mut names = Vec::new();
+    let mut is_text = true;
+    let is_whole = for_each_attribute(certificate.subject(), |oid, value| {
+        if oid == COMMON_NAME {
+            match core::str::from_utf8(value) {
+                Ok(name) => names.push(name.to_owned()),
+                Err(_) => is_text = false,
+            }
+        }
+    });
+    names.extend(certificate.valid_dns_names().map(str::to_owned));
+    (is_whole && is_text).then_some(names)
+}
+
 /// The text of a Name, which is a sequence of sets of (type, value). The text has them in reverse order
 /// (RFC 4514 section 2.1).
 fn subject_text(sets: &[u8]) -> String {

@@ -18,7 +18,7 @@ use rustls::{AlertDescription, ClientConfig, CommonState, Error, HandshakeKind, 
 use super::choice::{Version, cipher_name};
 use super::fault::{CertificateFault, Fault};
 use super::hello::HelloReader;
-use super::identity::PeerIdentity;
+use super::identity::{self, PeerIdentity};
 use super::records::{self, CONTENT_BYTES_MAX, HANDSHAKE, HEADER_BYTES, PlainRecords};
 use super::refusal::LastRefused;
 
@@ -293,6 +293,14 @@ impl TlsSession {
     pub fn peer_identity(&self) -> Option<PeerIdentity> {
         let chain = self.side.state().peer_certificates()?;
         chain.first().map(|certificate| PeerIdentity::of(certificate))
+    }
+
+    /// The common names and DNS names in the certificate that the peer presented; `None` if there is no certificate, or if it has
+    /// names that cannot be read.
+    #[must_use]
+    pub fn peer_names(&self) -> Option<Vec<String>> {
+        let chain = self.side.state().peer_certificates()?;
+        identity::names_of(chain.first()?)
     }
 
     /// Takes the identity in the client certificate that was rejected, if the client presented one. Call it

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DistinguishedName,
-    DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
+    DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
     RevokedCertParams, SerialNumber, date_time_ymd,
 };
 
@@ -567,6 +567,36 @@ fn client_certificates_are_requested_verified_and_reported() {
         assert_eq!(outcome(auth, Some(&revoked)), refused(CertificateFault::Revoked));
         assert_eq!(outcome(auth, Some(&foreign)), refused(CertificateFault::UnknownIssuer));
     }
+}
+
+#[test]
+fn names_of_a_certificate_are_its_common_names_and_dns_names() {
+    let authority = Authority::new("authority");
+    let mut settings = settings(&authority);
+    settings.client_auth = ClientAuth::Required;
+    settings.client_authorities_pem.clone_from(&authority.pem);
+    let acceptor = acceptor(&settings);
+    let names_of = |common: Option<DnValue>, dns: &[&str]| {
+        let mut params = server_params(dns);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.distinguished_name = DistinguishedName::new();
+        if let Some(common) = common {
+            params.distinguished_name.push(DnType::CommonName, common);
+        }
+        let mut shows = connector(&authority);
+        shows.client_certificate = Some(authority.issue(params));
+        let mut pair = Pair::new(connect(&shows), acceptor.accept().unwrap());
+        pair.run(1 << 20);
+        assert!(pair.server.session.peer_identity().is_some());
+        pair.server.session.peer_names()
+    };
+    let text = |text: &str| Some(DnValue::Utf8String(text.to_owned()));
+    let whole = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
+    assert_eq!(names_of(text("bob"), &[]), whole(&["bob"]));
+    assert_eq!(names_of(text("caf\u{e9}"), &["a.example"]), whole(&["caf\u{e9}", "a.example"]));
+    assert_eq!(names_of(None, &["a.example", "*.b.example"]), whole(&["a.example", "*.b.example"]));
+    let broad = rcgen::string::BmpString::try_from("caf\u{e9}").unwrap();
+    assert_eq!(names_of(Some(DnValue::BmpString(broad)), &["a.example"]), None);
 }
 
 #[test]
