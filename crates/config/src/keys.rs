@@ -158,10 +158,7 @@ const fn key(
 pub(crate) static COMMAND: Section = Section {
     path: "the command",
     about: "",
-    keys: &[
-        key("route", Rows(&ROUTE), Absent, "", ""),
-        key("pool", Named(&POOL), Absent, "", ""),
-    ],
+    keys: &[key("route", Rows(&ROUTE), Absent, "", ""), key("pool", Named(&POOL), Absent, "", "")],
     later: &[],
 };
 

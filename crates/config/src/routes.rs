@@ -23,8 +23,8 @@ use tidegate_base::limits::WEBSOCKET_SETTINGS_MAX;
 
 use crate::findings::Owner;
 use crate::model::{
-    Action, AddressSet, Handling, HeaderCondition, Listener, PathPattern, Placeholder, PoolChoice, Proxy,
-    Push, Redirect, Respond, Route, RouteTimeouts, Template, UpstreamHost, WebSocket,
+    Action, AddressSet, Handling, HeaderCondition, Listener, PathPattern, Placeholder, PoolChoice,
+    Proxy, Push, Redirect, Respond, Route, RouteTimeouts, Template, UpstreamHost, WebSocket,
 };
 use crate::pattern::{self, ValueError};
 use crate::push;

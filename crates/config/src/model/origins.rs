@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::Pool;
 
 /// The origins of routes and pools; `None`: all are from the file, in its order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Origins {
     /// By route.
     pub routes: Option<Vec<Origin<()>>>,
@@ -16,7 +16,7 @@ pub struct Origins {
 }
 
 /// Where a part is from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Origin<T> {
     /// From the file: its index there.
     File(usize),
@@ -25,7 +25,7 @@ pub enum Origin<T> {
 }
 
 /// A part as a command has stated it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Stated<T> {
     /// The table, as TOML.
     pub text: String,
