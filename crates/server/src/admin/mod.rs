@@ -20,6 +20,7 @@ mod maintenance;
 mod map;
 mod metrics;
 mod parts;
+mod pending;
 mod process;
 mod profile;
 mod reloads;
