@@ -429,6 +429,14 @@ impl Schedule {
         !self.ready.is_empty()
     }
 
+    /// The owner of the task that runs next; `None` if none is ready, and for a job.
+    pub(crate) fn next_owner(&self) -> Option<Owner> {
+        match self.ready.front()? {
+            Ready::Task(id, _) => Some(self.tasks.get(*id)?.owner),
+            Ready::Job(_) => None,
+        }
+    }
+
     /// Takes what runs next.
     pub(crate) fn take_ready(&mut self) -> Option<Ready> {
         self.ready.pop_front()

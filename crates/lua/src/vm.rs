@@ -617,6 +617,14 @@ impl Vm {
         self.engine.peek().schedule.is_ready()
     }
 
+    /// Whose callback [`Vm::resume`] would continue now.
+    #[must_use]
+    pub fn next_owner(&self) -> CallbackOwner {
+        let host = self.engine.peek();
+        let owner = host.schedule.next_owner();
+        owner.map_or(CallbackOwner::Application, |owner| host.whose(owner))
+    }
+
     /// Runs what is ready, once: continues a callback, or begins a timer or thread. `None` if nothing is ready.
     pub fn resume(&mut self) -> Option<Resumed> {
         loop {

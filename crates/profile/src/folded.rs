@@ -31,6 +31,10 @@ pub struct Facts {
     pub lost: u64,
     /// What took the samples: `perf` or `timers`.
     pub means: String,
+    /// The name of the only route whose requests were sampled; empty: all were.
+    pub route: String,
+    /// With a route: the samples in which the threads did something else.
+    pub left_out: u64,
 }
 
 /// Stacks and how many samples each has.
@@ -117,6 +121,8 @@ impl Facts {
                 "kernel-ms" => facts.kernel_ms = number(),
                 "lost" => facts.lost = number(),
                 "means" => value.clone_into(&mut facts.means),
+                "route" => facts.route = value.replace("%20", " ").replace("%25", "%"),
+                "left-out" => facts.left_out = number(),
                 // A newer version may state more.
                 _ => {}
             }
@@ -140,6 +146,9 @@ impl Facts {
         if self.requests > 0 {
             let _ = write!(text, ", {} requests", self.requests);
         }
+        if !self.route.is_empty() {
+            let _ = write!(text, ", route {}", self.route);
+        }
         if self.lost > 0 {
             let _ = write!(text, ", {} samples lost", self.lost);
         }
@@ -149,12 +158,19 @@ impl Facts {
 
 impl fmt::Display for Facts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seconds, hertz, workers, requests, user_ms, kernel_ms, lost, means } = self;
+        let Self { seconds, hertz, workers, requests, user_ms, kernel_ms, lost, .. } = self;
+        let Self { means, route, left_out, .. } = self;
         write!(
             f,
             "seconds={seconds:.2} hertz={hertz} workers={workers} requests={requests} user-ms={user_ms} \
              kernel-ms={kernel_ms} lost={lost} means={means}"
-        )
+        )?;
+        if !route.is_empty() {
+            // A blank separates the facts.
+            let route = route.replace('%', "%25").replace(' ', "%20");
+            write!(f, " route={route} left-out={left_out}")?;
+        }
+        Ok(())
     }
 }
 
@@ -182,6 +198,8 @@ mod tests {
             kernel_ms: 300,
             lost: 1,
             means: "perf".to_owned(),
+            route: "a.example/100% b/*#2".to_owned(),
+            left_out: 9,
         };
         let mut profile = Profile { facts, ..Profile::default() };
         profile.add("serve;turn;<T as X>::f;inner_[i]".to_owned(), 7);

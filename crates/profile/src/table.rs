@@ -110,13 +110,23 @@ fn heading(what: &str, profile: &Profile) -> String {
     let share = |part: u64, all: u64| 100.0 * part as f64 / all.max(1) as f64;
     let in_kernel = share(profile.kernel_samples(), samples);
     let accounted = facts.user_ms + facts.kernel_ms;
+    let compared = match facts.route.as_str() {
+        "" => format!(
+            "by the kernel's accounts {:.1}% and {:.1}% of {accounted} ms",
+            share(facts.user_ms, accounted),
+            share(facts.kernel_ms, accounted),
+        ),
+        // The kernel does not know routes.
+        _ => format!(
+            "the route has {:.1}% of all {} samples",
+            share(samples, samples + facts.left_out),
+            samples + facts.left_out
+        ),
+    };
     format!(
-        "# {what}{samples} samples of {}\n# {what}{:.1}% in the program, {in_kernel:.1}% in the kernel; by the kernel's \
-         accounts {:.1}% and {:.1}% of {accounted} ms\n",
+        "# {what}{samples} samples of {}\n# {what}{:.1}% in the program, {in_kernel:.1}% in the kernel; {compared}\n",
         facts.words(),
         100.0 - in_kernel,
-        share(facts.user_ms, accounted),
-        share(facts.kernel_ms, accounted),
     )
 }
 

@@ -452,6 +452,10 @@ pub trait Handler<R> {
     /// Takes one completion; may call any operation of `reactor`.
     fn handle(&mut self, reactor: &mut R, completion: Completion<'_>);
 
+    /// The reactor is about to receive from a connection, or to send to it, or to do something that belongs to no connection.
+    /// Profiles of a part of the work need this.
+    fn note_next(&mut self, _sock: Option<SockId>) {}
+
     /// Whether another connection may be accepted without making room first. Called before each accept.
     fn has_room(&self, _reactor: &R) -> bool {
         true

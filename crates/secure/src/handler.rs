@@ -12,6 +12,9 @@ pub trait LayerHandler {
     /// Takes one completion; may call any operation of `reactor`.
     fn handle<R: Reactor>(&mut self, reactor: &mut R, completion: Completion<'_>);
 
+    /// As `Handler::note_next`.
+    fn note_next(&mut self, _sock: Option<SockId>) {}
+
     /// As `Handler::has_room`.
     fn has_room<R: Reactor>(&self, _reactor: &R) -> bool {
         true

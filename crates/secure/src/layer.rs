@@ -368,6 +368,10 @@ impl<R: Reactor, O: TlsObserver, H: LayerHandler> Handler<R> for Stack<'_, O, H>
         self.settle(inner);
     }
 
+    fn note_next(&mut self, sock: Option<SockId>) {
+        self.handler.note_next(sock);
+    }
+
     fn has_room(&self, inner: &R) -> bool {
         self.handler.has_room(inner)
     }

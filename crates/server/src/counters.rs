@@ -428,6 +428,8 @@ pub struct Accounts {
     pub(crate) has_stopped: AtomicBool,
     /// The worker has not finished its turn for a long time.
     pub(crate) is_stuck: AtomicBool,
+    /// The worker marks its thread while it acts for the route that a profile is limited to.
+    pub(crate) marks_route: AtomicBool,
     /// The worker's thread, for profiles; empty until it has started, and if it is unknown.
     pub thread: OnceLock<Thread>,
 }

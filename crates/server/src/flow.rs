@@ -43,7 +43,7 @@
 //!
 //! In: completions. Out: calls of the methods in the files named above. Never: decides anything about HTTP.
 
-use tidegate_reactor::{Completion, Handler, Reactor, Room, Shortage};
+use tidegate_reactor::{Completion, Handler, Reactor, Room, Shortage, SockId};
 
 use crate::counters::HandlerKind;
 use crate::timers::WorkerTimer;
@@ -52,6 +52,7 @@ use crate::worker::{Work, Worker};
 impl<R: Reactor> Handler<R> for Worker {
     fn handle(&mut self, reactor: &mut R, completion: Completion<'_>) {
         self.account_begin(reactor, &completion);
+        self.mark_completion(&completion);
         match completion {
             Completion::Accepted { listener, sock, peer } => {
                 self.accept(reactor, listener, sock, peer);
@@ -117,6 +118,10 @@ impl<R: Reactor> Handler<R> for Worker {
         self.account_end(reactor);
     }
 
+    fn note_next(&mut self, sock: Option<SockId>) {
+        self.mark_sock(sock);
+    }
+
     fn has_room(&self, reactor: &R) -> bool {
         self.has_room_for_client(reactor)
     }
@@ -154,6 +159,7 @@ impl Worker {
     pub(crate) fn settle<R: Reactor>(&mut self, reactor: &mut R) {
         loop {
             while let Some(work) = self.work.pop() {
+                self.mark_work(&work);
                 match work {
                     Work::Resume(to) => self.resume_client(reactor, to),
                     Work::Drained(to) => self.stream_drained(reactor, to),

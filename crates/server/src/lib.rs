@@ -70,6 +70,7 @@ mod requester;
 pub mod resolve;
 mod responder;
 mod retired;
+mod route_marks;
 mod scripts;
 mod state_transfer;
 

@@ -9,6 +9,7 @@ mod notes;
 
 use std::io::Write as _;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
 use tidegate_base::{Id, Moment, Span};
 use tidegate_config::model::CaptureNames;
@@ -558,12 +559,29 @@ impl Worker {
         if !self.recorder.is_on() {
             return None;
         }
-        let index = match (self.http2_clients.get(to.stream), to.as_own()) {
+        if self.route_marks.are_on() {
+            // Carriers and actions note something at each step of an exchange.
+            self.mark_requester(to);
+        }
+        let index = self.record_index(to)?;
+        self.recorder.records.get_mut(index as usize)
+    }
+
+    #[inline]
+    fn record_index(&mut self, to: Requester) -> Option<u32> {
+        Some(match (self.http2_clients.get(to.stream), to.as_own()) {
             (Some(stream), _) => stream.record(),
             (None, None) => self.conns.downstream(to.sock)?.record(),
             (None, Some(id)) => self.own.record(id),
-        };
-        self.recorder.records.get_mut(index as usize)
+        })
+    }
+
+    /// Whether the route of a request is that which a profile is limited to; `None` if its route is not known.
+    pub(crate) fn is_of_marked_route(&mut self, to: Requester) -> Option<bool> {
+        let index = self.record_index(to)?;
+        let record = self.recorder.records.get(index as usize)?;
+        let traffic = record.counted()?.route(record.route?)?;
+        Some(traffic.is_profiled.load(Ordering::Relaxed))
     }
 }
 

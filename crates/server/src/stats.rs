@@ -5,9 +5,10 @@
 //! and when statistics are read.
 //! Limits: one block of counters for each name and worker. Of the names that left the configuration, the last `GONE_MAX` keep their
 //! blocks, so that their counters do not go back if they return.
-//! Invariant: only the worker that a block belongs to writes to it.
+//! Invariant: only the worker that a block belongs to counts in it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tidegate_base::Span;
@@ -85,6 +86,8 @@ pub struct Traffic {
     pub counts: Counts,
     /// Total times. Allocated with the first request, because most of many servers and routes get no request.
     latency: OnceLock<Box<Histogram>>,
+    /// The profile that is being taken is limited to this route. The admin interface sets it.
+    pub(crate) is_profiled: AtomicBool,
 }
 
 impl Counts {
@@ -400,6 +403,24 @@ impl Registry {
             }
         }
         sums
+    }
+
+    /// Begins or ends a profile that is limited to a route. Returns whether the route is known.
+    pub(crate) fn set_profiled(&self, route: &str, is_profiled: bool) -> bool {
+        let blocks = self.blocks();
+        let block = blocks.known.get(&Subject::Route(route.to_owned()));
+        for traffic in block.into_iter().flat_map(|block| &block.of_workers) {
+            traffic.is_profiled.store(is_profiled, Ordering::Relaxed);
+        }
+        block.is_some()
+    }
+
+    /// The requests of a route that have begun in one worker.
+    pub(crate) fn begun(&self, route: &str, worker: usize) -> u64 {
+        let blocks = self.blocks();
+        let block = blocks.known.get(&Subject::Route(route.to_owned()));
+        let traffic = block.and_then(|block| block.of_workers.get(worker));
+        traffic.map_or(0, |traffic| traffic.counts.begun.load())
     }
 
     /// The requests of one subject that are in progress.

@@ -58,6 +58,7 @@ use crate::permits::PermitPost;
 use crate::record::Recorder;
 use crate::requester::Requester;
 use crate::responder::Responder;
+use crate::route_marks::RouteMarks;
 use crate::sampling::Sampler;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
@@ -138,6 +139,8 @@ pub struct Worker {
     pub(crate) eviction: Eviction,
     /// Connections whose state broke an invariant in this turn (`note_bug`). The end of the turn resets them.
     pub(crate) broken: Vec<SockId>,
+    /// The marks of connections for a profile that is limited to a route.
+    pub(crate) route_marks: RouteMarks,
     /// Scratch space for a normalised path. Its contents are meaningless between two requests.
     pub(crate) path_scratch: Vec<u8>,
     /// Scratch space for one piece of a synthetic body. Its contents are meaningless between two pieces.
@@ -351,6 +354,7 @@ impl Worker {
             work: Vec::new(),
             eviction: Eviction::new(limits.exchanges_max),
             broken: Vec::new(),
+            route_marks: RouteMarks::default(),
             path_scratch: Vec::new(),
             piece: Vec::new(),
             yielded: Vec::new(),
@@ -437,6 +441,7 @@ impl Worker {
     /// Does the work that belongs to the end of a turn.
     fn end_turn<R: Reactor>(&mut self, reactor: &mut R) {
         self.conns.end_turn();
+        self.mark_sock(None);
         if !self.work.is_empty() {
             // A TLS handshake has ended without a byte after it.
             self.settle(reactor);
@@ -585,6 +590,10 @@ impl LayerHandler for Worker {
 
     fn continue_after_turn<R: Reactor>(&mut self, reactor: &mut R) {
         self.end_turn(reactor);
+    }
+
+    fn note_next(&mut self, sock: Option<SockId>) {
+        self.mark_sock(sock);
     }
 
     fn has_room<R: Reactor>(&self, reactor: &R) -> bool {

@@ -26,6 +26,7 @@ struct Loaded {
 }
 
 impl Loaded {
+    /// `work`: the path that the client requests; several, separated by blanks, in turns over one connection.
     fn start(name: &str, work: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("tidegate-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder can be made");
@@ -52,8 +53,9 @@ impl Loaded {
         }
         let client = {
             let (ends, web) = (Arc::clone(&ends), path("web"));
-            let request = format!("GET {work} HTTP/1.1\r\nHost: a\r\n\r\n");
-            std::thread::spawn(move || send_requests(&web, &request, &ends))
+            let request = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+            let requests: Vec<String> = work.split(' ').map(request).collect();
+            std::thread::spawn(move || send_requests(&web, &requests, &ends))
         };
         Self { folder, _process: process, ends, client: Some(client) }
     }
@@ -79,11 +81,14 @@ impl Drop for Loaded {
 }
 
 /// Sends one request after the other over one connection.
-fn send_requests(web: &str, request: &str, ends: &AtomicBool) {
+fn send_requests(web: &str, requests: &[String], ends: &AtomicBool) {
     let mut stream = UnixStream::connect(web).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let mut buffer = [0; 4096];
-    while !ends.load(Ordering::Relaxed) {
+    for request in requests.iter().cycle() {
+        if ends.load(Ordering::Relaxed) {
+            return;
+        }
         stream.write_all(request.as_bytes()).expect("the request is sent");
         assert!(stream.read(&mut buffer).expect("a response") > 0);
     }
@@ -140,6 +145,36 @@ fn timers_replace_perf_and_show_compiled_lua() {
     assert!(share(&profile, "[compiled Lua]") > 0.0, "{folded}");
     let called = "tidegate_server::worker_thread::serve;";
     assert!(share(&profile, called) > 0.5, "callers of compiled code are found: {folded}");
+}
+
+#[test]
+fn profile_of_a_route_contains_only_the_work_for_its_requests() {
+    let loaded = Loaded::start("profile-route", "/lua / / / / / / /");
+    let profile_of = |route: &str| {
+        let arguments = ["3s", "--hertz", "999", "--route", route, "--folded"];
+        let folded = loaded.profile(&arguments);
+        let profile = Profile::parse(&folded).expect("stacks");
+        let facts = &profile.facts;
+        assert_eq!((facts.means.as_str(), facts.route.as_str()), ("timers", route));
+        assert!(facts.requests > 0 && facts.left_out > 0, "{folded}");
+        profile
+    };
+    let (scripted, plain) = (profile_of("/lua"), profile_of("*"));
+    let is_lua = "[compiled Lua]";
+    assert!(share(&scripted, is_lua) > 0.5, "{scripted}");
+    assert_eq!(share(&plain, is_lua), 0.0, "{plain}");
+    // The worker sends all responses at the end of its turn.
+    assert!(
+        share(&plain, "Loop<K>>::flush_dirty") + share(&plain, "send_pending") > 0.0,
+        "{plain}"
+    );
+    // Most requests are those of the other route.
+    let requests = (scripted.facts.requests, plain.facts.requests);
+    assert!(requests.0 < requests.1, "{requests:?}");
+    let everything = Profile::parse(&loaded.profile(&["1s", "--folded"])).expect("stacks");
+    assert_eq!((everything.facts.route.as_str(), everything.facts.left_out), ("", 0));
+    let table = loaded.profile(&["1s", "--route", "/lua", "--text"]);
+    assert!(table.contains(", route /lua\n") && table.contains("the route has "), "{table}");
 }
 
 #[test]
@@ -221,6 +256,7 @@ fn commands_of_the_documentation_work() {
         let line = line
             .replace("tidegate ctl", &format!("tidegate ctl --at {at}"))
             .replace(" 10s", " 1s")
+            .replace("'/api/*'", "'*'")
             // The other process is the same one here, which takes one profile at a time.
             .replace("--against 127.0.0.1:9902", "--against flame.svg");
         let mut shell = command("sh");
@@ -243,6 +279,8 @@ fn wrong_arguments_are_explained() {
         (&["6m"], 2, "is not a duration of up to 5m"),
         (&["1s", "--worker", "2"], 1, "0 to 1"),
         (&["1s", "--hertz", "1000"], 2, "1..=999"),
+        (&["1s", "--route", "/x"], 1, "no route \"/x\"; the routes are: /lua, *"),
+        (&["1s", "--route", "/lua", "--by", "perf"], 1, "help: leave out `by perf`"),
         (&["1s", "--text", "--svg"], 2, "cannot be used with"),
         (&["--from", "/nowhere"], 1, "/nowhere: No such file"),
         (&["1s", "--against", "/nowhere"], 1, "/nowhere: No such file"),

@@ -176,6 +176,7 @@ impl<K: Kernel> Loop<K> {
         if !self.slots.is_current(index, generation) {
             return;
         }
+        handler.note_next(Some(SockId::new(index, generation)));
         let slot = self.slots.at(index);
         slot.readable |= ready.readable || ready.hangup || ready.error;
         let hung_up = ready.hangup && !slot.hangup;
@@ -332,6 +333,7 @@ impl<K: Kernel> Loop<K> {
         for index in served.drain(..) {
             // If the slot was freed in the meantime, its mark is cleared and this entry is skipped.
             if core::mem::replace(&mut self.slots.at(index).queued, false) {
+                handler.note_next(Some(self.slots.id(index)));
                 self.serve(handler, buffer, index, false);
             }
         }
@@ -576,7 +578,8 @@ impl<K: Kernel> Reactor for Loop<K> {
 impl<K: Kernel> Driver for Loop<K> {
     fn turn<H: Handler<Self>>(&mut self, handler: &mut H, wait_max: Span) {
         // Output queued between two turns (a first request, a last response) must not wait for an edge.
-        self.flush_dirty();
+        self.flush_dirty(handler);
+        handler.note_next(None);
         let count = self.wait(wait_max);
         self.now = self.kernel.clock();
         self.unix_millis = self.kernel.unix_millis();
@@ -595,9 +598,11 @@ impl<K: Kernel> Driver for Loop<K> {
             self.handle_ready(handler, &mut buffer, ready);
         }
         self.serve_queue(handler, &mut buffer, &mut served);
+        handler.note_next(None);
         self.accept_all(handler);
         self.fire_deadlines(handler);
-        self.flush_dirty();
+        self.flush_dirty(handler);
+        handler.note_next(None);
 
         self.served = served;
         self.read_buffer = buffer;

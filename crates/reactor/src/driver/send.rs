@@ -7,7 +7,7 @@
 
 use super::Loop;
 use super::slots::{Guard, NO_OUTPUT, SendSide, Slot, State};
-use crate::interface::SockId;
+use crate::interface::{Handler, SockId};
 use crate::kernel::{Kernel, Receiving, Sending};
 
 /// A send of at least this many bytes goes to the kernel at once instead of through the output buffer.
@@ -135,11 +135,12 @@ impl<K: Kernel> Loop<K> {
         }
     }
 
-    pub(super) fn flush_dirty(&mut self) {
+    pub(super) fn flush_dirty<H: Handler<Self>>(&mut self, handler: &mut H) {
         // Flushing never marks another slot dirty, so the list can be processed in place.
         for at in 0..self.dirty.len() {
             let index = self.dirty[at];
             if core::mem::replace(&mut self.slots.at(index).dirty, false) {
+                handler.note_next(Some(self.slots.id(index)));
                 self.flush_output(index);
             }
         }

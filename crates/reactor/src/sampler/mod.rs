@@ -5,10 +5,13 @@
 //! Never: costs a thread anything while no `Sampler` exists. Unwinds a stack: that takes files and memory.
 //! Limits: `STACK_BYTES` of a stack; samples that come faster than `drain` is called are counted as lost.
 
+mod mark;
 mod perf;
 mod timers;
 
 use std::io;
+
+pub use self::mark::{is_thread_marked, mark_thread};
 
 /// Bytes of the stack in a sample, from the stack pointer on.
 pub const STACK_BYTES: usize = 32 * 1024 - 8;
@@ -104,13 +107,26 @@ impl Sampler {
     pub fn start(threads: &[Thread], hertz: u32, means: Option<Means>) -> io::Result<Self> {
         let hertz = hertz.clamp(1, HERTZ_MAX);
         let perf = || perf::Events::start(threads, hertz).map(|events| Self(Inner::Perf(events)));
-        let timers =
-            || timers::Timers::start(threads, hertz).map(|timers| Self(Inner::Timers(timers)));
+        let timers = || Self::by_timers(threads, hertz, false);
         match means {
             Some(Means::Perf) => perf(),
             Some(Means::Timers) => timers(),
             None => perf().or_else(|_| timers()),
         }
+    }
+
+    /// Begins to sample `threads` by timers, but only at ticks at which a thread is marked ([`mark_thread`]). The kernel, which takes the
+    /// samples of perf, does not know the mark.
+    ///
+    /// # Errors
+    /// The system refuses, or another sampler uses timers.
+    pub fn start_marked(threads: &[Thread], hertz: u32) -> io::Result<Self> {
+        Self::by_timers(threads, hertz.clamp(1, HERTZ_MAX), true)
+    }
+
+    fn by_timers(threads: &[Thread], hertz: u32, only_marked: bool) -> io::Result<Self> {
+        let timers = timers::Timers::start(threads, hertz, only_marked)?;
+        Ok(Self(Inner::Timers(timers)))
     }
 
     /// What takes the samples.
@@ -127,6 +143,15 @@ impl Sampler {
         match &mut self.0 {
             Inner::Perf(events) => events.drain(each),
             Inner::Timers(timers) => timers.drain(each),
+        }
+    }
+
+    /// How many ticks were left out so far, because their threads were not marked.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        match &self.0 {
+            Inner::Perf(_) => 0,
+            Inner::Timers(timers) => timers.left_out(),
         }
     }
 
@@ -209,6 +234,44 @@ mod tests {
             let share = share_of_the_spinning_function(Means::Timers, 40).expect("timers");
             assert!(share > 0.8, "{share}");
         }
+    }
+
+    /// Samples a thread that spins, marked or not, until it was sampled or left out 20 times. Returns how often it was each.
+    fn ticks_of(is_marked: bool) -> (u64, u64) {
+        let ends = Arc::new(AtomicBool::new(false));
+        let (sender, receiver) = mpsc::channel();
+        let worker = {
+            let ends = Arc::clone(&ends);
+            std::thread::spawn(move || {
+                mark_thread(is_marked);
+                sender.send(this_thread()).expect("the test waits");
+                spin(&ends);
+            })
+        };
+        let thread = receiver.recv().expect("the thread sends it").expect("it has a stack");
+        let mut sampler = Sampler::start_marked(&[thread], 499).expect("timers");
+        let mut sampled = 0;
+        while sampled + sampler.left_out() < 20 {
+            sampler.drain(&mut |sample| sampled += u64::from(sample.ticks));
+            std::thread::yield_now();
+        }
+        let left_out = sampler.left_out();
+        drop(sampler);
+        ends.store(true, Ordering::Relaxed);
+        worker.join().expect("it ends");
+        (sampled, left_out)
+    }
+
+    #[test]
+    fn only_a_marked_thread_is_sampled_if_requested() {
+        let _held = TIMERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let (sampled, left_out) = ticks_of(true);
+        assert!(sampled >= 20 && left_out == 0, "{sampled}, {left_out}");
+        let (sampled, left_out) = ticks_of(false);
+        assert!(sampled == 0 && left_out >= 20, "{sampled}, {left_out}");
+        assert!(!is_thread_marked(), "the mark is that of its thread");
+        let share = share_of_the_spinning_function(Means::Timers, 20).expect("timers");
+        assert!(share > 0.8, "other samplers sample threads without a mark: {share}");
     }
 
     #[test]

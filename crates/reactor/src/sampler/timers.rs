@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering}
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
-use super::{Registers, STACK_BYTES, Sample, Thread, page_bytes};
+use super::{Registers, STACK_BYTES, Sample, Thread, is_thread_marked, page_bytes};
 
 /// Samples of a thread that wait for the reader.
 const SLOTS: usize = 16;
@@ -39,6 +39,9 @@ struct Ring {
     written: AtomicU64,
     read: AtomicU64,
     lost: AtomicU64,
+    /// Ticks at which the thread is not marked are counted, not sampled.
+    only_marked: AtomicBool,
+    left_out: AtomicU64,
     slots: [core::cell::UnsafeCell<Slot>; SLOTS],
 }
 
@@ -75,21 +78,24 @@ fn reserve_rings(count: usize) -> io::Result<()> {
 pub(super) struct Timers {
     timers: Vec<libc::timer_t>,
     lost_before: u64,
+    left_out_before: u64,
     threads: usize,
 }
 
 impl Timers {
-    pub(super) fn start(threads: &[Thread], hertz: u32) -> io::Result<Self> {
+    pub(super) fn start(threads: &[Thread], hertz: u32, only_marked: bool) -> io::Result<Self> {
         if ARE_USED.swap(true, Ordering::AcqRel) {
             return Err(io::ErrorKind::ResourceBusy.into());
         }
-        let mut all = Self { timers: Vec::new(), lost_before: 0, threads: threads.len() };
+        let mut all =
+            Self { timers: Vec::new(), lost_before: 0, left_out_before: 0, threads: threads.len() };
         install_handler()?;
         reserve_rings(threads.len())?;
         all.drain(&mut |_| {});
-        all.lost_before = all.lost();
+        (all.lost_before, all.left_out_before) = (all.lost(), all.left_out());
         for (index, thread) in threads.iter().enumerate() {
             if let Some(ring) = ring(index) {
+                ring.only_marked.store(only_marked, Ordering::Relaxed);
                 ring.stack_end.store(thread.stack_end, Ordering::Release);
             }
             all.timers.push(create_timer(index, thread, hertz)?);
@@ -101,6 +107,12 @@ impl Timers {
         let rings = (0..self.threads).filter_map(ring);
         let lost: u64 = rings.map(|ring| ring.lost.load(Ordering::Relaxed)).sum();
         lost - self.lost_before
+    }
+
+    pub(super) fn left_out(&self) -> u64 {
+        let rings = (0..self.threads).filter_map(ring);
+        let left_out: u64 = rings.map(|ring| ring.left_out.load(Ordering::Relaxed)).sum();
+        left_out - self.left_out_before
     }
 
     pub(super) fn drain(&mut self, each: &mut dyn FnMut(&Sample<'_>)) {
@@ -209,6 +221,10 @@ extern "C" fn handle_tick(
         let Some(depth) = end.checked_sub(registers.stack as usize).filter(|_| end != 0) else {
             return;
         };
+        if ring.only_marked.load(Ordering::Relaxed) && !is_thread_marked() {
+            ring.left_out.fetch_add(1 + u64::from(overruns(information)), Ordering::Relaxed);
+            return;
+        }
         let (written, read) =
             (ring.written.load(Ordering::Relaxed), ring.read.load(Ordering::Acquire));
         if written - read >= SLOTS as u64 {

@@ -389,9 +389,12 @@ impl Worker {
                 | Running::Token(_)
                 | Running::Tarpit(_)
                 | Running::Push(_) => {}
-                // The client may have left since.
-                Running::Synthetic(id) if self.synthetics.find(id).is_none() => {}
-                Running::Synthetic(id) => self.pump(reactor, id),
+                Running::Synthetic(id) => {
+                    // The client may have left since.
+                    let Some(response) = self.synthetics.find(id) else { continue };
+                    self.mark_requester(response.requester());
+                    self.pump(reactor, id);
+                }
                 Running::WebSocket(id) => self.continue_websocket(id),
             }
         }

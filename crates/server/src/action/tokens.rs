@@ -231,6 +231,7 @@ impl Worker {
         }
         let Some(request) = self.tokens.requests.remove(id) else { return };
         let to = request.requester;
+        self.mark_requester(to);
         self.set_running(to, Running::None);
         self.set_action_deadline(reactor, to, Moment::NEVER);
         let head = request.head.lend();

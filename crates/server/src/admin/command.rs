@@ -454,7 +454,7 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         words: &["profile"],
-        arguments: "DURATION [worker N] [hertz N] [by perf|timers], or stop",
+        arguments: "DURATION [worker N] [route NAME] [hertz N] [by perf|timers], or stop",
         about: "samples what the workers execute, as folded stacks; `tidegate ctl profile` draws a flame graph of them",
         example: "profile 10s",
         run: profile::plan,

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tidegate_config::names::route_names;
 use tidegate_profile::folded::Facts;
 use tidegate_profile::stacks::{Snapshot, Stacks};
 use tidegate_reactor::sampler::{HERTZ_MAX, Means, Sample, Sampler, Thread};
@@ -15,6 +16,7 @@ use tidegate_reactor::sampler::{HERTZ_MAX, Means, Sample, Sampler, Thread};
 use super::Operations;
 use super::command::Outcome;
 use super::command::Reply::{self, Changed};
+use super::rows::listed;
 
 /// The longest and the shortest profile.
 const SPAN_MAX: Duration = Duration::from_secs(300);
@@ -25,7 +27,7 @@ const HERTZ: u32 = 99;
 const NICE: i32 = 10;
 /// The function of a worker that calls all others.
 pub(crate) const ROOT: &str = "tidegate_server::worker_thread::serve";
-const USAGE: &str = "usage: profile DURATION [worker N] [hertz N] [by perf|timers] [attached], such as: profile 10s; \
+const USAGE: &str = "usage: profile DURATION [worker N] [route NAME] [hertz N] [by perf|timers] [attached], such as: profile 10s; \
     or: profile stop";
 
 /// Whether a profile is being taken.
@@ -62,6 +64,8 @@ pub(super) struct Plan {
     span: Duration,
     /// The number of the only worker to sample.
     worker: Option<usize>,
+    /// The name of the only route whose requests are sampled.
+    route: Option<String>,
     hertz: u32,
     means: Option<Means>,
     /// The profile ends when the client ends its side of the connection.
@@ -80,15 +84,17 @@ pub(super) fn plan(arguments: &[&str], operations: &Operations) -> Outcome {
             }
         };
     }
-    Plan::parse(arguments, operations.accounts.len()).map(Reply::Profile)
+    let routes = route_names(&operations.config());
+    Plan::parse(arguments, operations.accounts.len(), &routes).map(Reply::Profile)
 }
 
 impl Plan {
-    fn parse(arguments: &[&str], workers: usize) -> Result<Self, String> {
+    fn parse(arguments: &[&str], workers: usize, routes: &[String]) -> Result<Self, String> {
         let [span, rest @ ..] = arguments else { return Err(USAGE.to_owned()) };
         let span = parse_span(span).filter(|span| (SPAN_MIN..=SPAN_MAX).contains(span));
         let span = span.ok_or_else(|| format!("DURATION must be 100ms to 5m; {USAGE}"))?;
-        let mut plan = Self { span, worker: None, hertz: HERTZ, means: None, is_attached: false };
+        let mut plan =
+            Self { span, worker: None, route: None, hertz: HERTZ, means: None, is_attached: false };
         let mut rest = rest;
         while let [word, after @ ..] = rest {
             rest = match (*word, after) {
@@ -101,6 +107,12 @@ impl Plan {
                     let last = workers.saturating_sub(1);
                     let error = || format!("`worker` must be the number of a worker: 0 to {last}");
                     plan.worker = Some(number.ok_or_else(error)?);
+                    after
+                }
+                ("route", [name, after @ ..]) => {
+                    let known = routes.iter().find(|known| known == name);
+                    let error = || format!("no route {name:?}; the routes are: {}", listed(routes));
+                    plan.route = Some(known.cloned().ok_or_else(error)?);
                     after
                 }
                 ("hertz", [number, after @ ..]) => {
@@ -121,7 +133,21 @@ impl Plan {
                 _ => return Err(format!("{word:?} is unknown or incomplete; {USAGE}")),
             };
         }
+        if plan.route.is_some() && plan.means == Some(Means::Perf) {
+            let why = "the kernel takes the samples of perf, and does not know the route";
+            return Err(format!(
+                "`route` cannot be combined with `by perf`: {why}; help: leave out `by perf`"
+            ));
+        }
         Ok(plan)
+    }
+
+    /// Begins to sample.
+    fn start(&self, threads: &[Thread]) -> std::io::Result<Sampler> {
+        match &self.route {
+            Some(_) => Sampler::start_marked(threads, self.hertz),
+            None => Sampler::start(threads, self.hertz, self.means),
+        }
     }
 
     /// Takes the profile and returns its text. `has_client_left`: whether the client has ended its side.
@@ -139,9 +165,16 @@ impl Plan {
         if threads.is_empty() {
             return Err("the threads of the workers are not known".to_owned());
         }
+        let _marked = match &self.route {
+            Some(route) => Some(Marked::begin(operations, route)?),
+            None => None,
+        };
         let facts = || {
-            let requests =
-                chosen.iter().map(|(_, accounts)| accounts.counters.requests.load()).sum();
+            let requests = chosen.iter().map(|(at, accounts)| match &self.route {
+                Some(route) => operations.registry.begun(route, *at),
+                None => accounts.counters.requests.load(),
+            });
+            let requests = requests.sum();
             let times = threads.iter().map(cpu_ms);
             let (user_ms, kernel_ms) =
                 times.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
@@ -151,7 +184,7 @@ impl Plan {
         let _ = rustix::process::nice(NICE);
         let mut stacks = Stacks::of_this_process();
         let begin = (Instant::now(), facts());
-        let mut sampler = Sampler::start(&threads, self.hertz, self.means).map_err(refusal)?;
+        let mut sampler = self.start(&threads).map_err(refusal)?;
         if sampler.means() == Means::Timers {
             stacks.hide_kernel();
         }
@@ -179,11 +212,43 @@ impl Plan {
                 Means::Perf => "perf".to_owned(),
                 Means::Timers => "timers".to_owned(),
             },
+            route: self.route.clone().unwrap_or_default(),
+            left_out: sampler.left_out(),
         };
         drop(sampler);
         let mut profile = stacks.finish(ROOT);
         profile.facts = facts;
         Ok(profile.to_string())
+    }
+}
+
+/// Lets the workers mark what they do for a route, until it is dropped.
+struct Marked<'o> {
+    operations: &'o Operations,
+    route: &'o str,
+}
+
+impl<'o> Marked<'o> {
+    fn begin(operations: &'o Operations, route: &'o str) -> Result<Self, String> {
+        let marked = Self { operations, route };
+        match marked.set(true) {
+            true => Ok(marked),
+            false => Err(format!("route {route:?} has been removed")),
+        }
+    }
+
+    fn set(&self, is_marked: bool) -> bool {
+        let is_known = self.operations.registry.set_profiled(self.route, is_marked);
+        for accounts in &self.operations.accounts {
+            accounts.marks_route.store(is_marked, Ordering::Relaxed);
+        }
+        is_known
+    }
+}
+
+impl Drop for Marked<'_> {
+    fn drop(&mut self) {
+        self.set(false);
     }
 }
 
@@ -236,15 +301,19 @@ mod tests {
 
     #[test]
     fn arguments_are_checked() {
-        let plan = |line: &str| Plan::parse(&line.split(' ').collect::<Vec<_>>(), 2);
+        let routes = ["*".to_owned(), "a.example/api/*".to_owned()];
+        let plan = |line: &str| Plan::parse(&line.split(' ').collect::<Vec<_>>(), 2, &routes);
         let expected = Plan {
             span: Duration::from_millis(500),
             worker: Some(1),
+            route: None,
             hertz: 999,
             means: Some(Means::Timers),
             is_attached: true,
         };
         assert_eq!(plan("500ms hertz 999 worker 1 by timers attached"), Ok(expected));
+        let of_route = plan("1s route a.example/api/* by timers").expect("a plan");
+        assert_eq!(of_route.route.as_deref(), Some("a.example/api/*"));
         let seconds = |line| plan(line).map(|plan: Plan| plan.span.as_secs());
         assert_eq!((seconds("10s"), seconds("7"), seconds("5m")), (Ok(10), Ok(7), Ok(300)));
         for (line, part) in [
@@ -259,7 +328,9 @@ mod tests {
             ("1s hertz 0", "1 to 999"),
             ("1s hertz 1000", "1 to 999"),
             ("1s by magic", "\"by\" is unknown or incomplete"),
-            ("1s route /x", "\"route\" is unknown or incomplete"),
+            ("1s route", "\"route\" is unknown or incomplete"),
+            ("1s route /x", "no route \"/x\"; the routes are: *, a.example/api/*"),
+            ("1s by perf route *", "leave out `by perf`"),
         ] {
             let error = plan(line).expect_err(line);
             assert!(error.contains(part), "{line}: {error}");

@@ -26,6 +26,7 @@ impl Worker {
         {
             traffic.begin();
         }
+        self.mark_requester(to);
     }
 
     /// The query may contain the token of a client of a push hub, which the line must not contain.

@@ -29,6 +29,7 @@ Examples:
   tidegate ctl profile 10s --text                           the functions that cost the most
   tidegate ctl profile 10s --against flame.svg > diff.svg   what costs more or less than in flame.svg
   tidegate ctl profile 10s --against 127.0.0.1:9902 --text  two processes at the same time
+  tidegate ctl profile 10s --route 'a.example/api/*' --text  only the work for the requests of a route
   tidegate ctl profile --from flame.svg --pprof > cpu.pb    for: go tool pprof cpu.pb
   tidegate ctl profile stop                                 end a running profile early")]
 pub(super) struct ProfileArgs {
@@ -56,6 +57,9 @@ pub(super) struct ProfileArgs {
     /// Sample this worker only
     #[arg(long, value_name = "N")]
     worker: Option<usize>,
+    /// Sample only what a worker does for requests of this route, by its name as in `show stat` and in logs
+    #[arg(long, value_name = "NAME", conflicts_with = "from")]
+    route: Option<String>,
     /// Number of samples per second of CPU time of each worker [default: 99]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=999))]
     hertz: Option<u32>,
@@ -140,6 +144,7 @@ fn take(args: &ProfileArgs, place: &Place, span: Duration) -> Result<Profile, St
         ("worker", args.worker.map(|number| number.to_string())),
         ("hertz", args.hertz.map(|number| number.to_string())),
         ("by", args.by.clone()),
+        ("route", args.route.clone()),
     ] {
         if let Some(value) = value {
             command.push_str(&format!(" {word} {value}"));
@@ -147,7 +152,11 @@ fn take(args: &ProfileArgs, place: &Place, span: Duration) -> Result<Profile, St
     }
     let reply = place.order(&command, span + 2 * IO_TIMEOUT)?;
     Profile::parse(&reply).map_err(|_| {
-        format!("tidegate: the workers of {} used no CPU time; help: profile while there are requests\n", place.at)
+        let what = match &args.route {
+            None => String::new(),
+            Some(route) => format!(" for route {route}"),
+        };
+        format!("tidegate: the workers of {} used no CPU time{what}; help: profile while there are requests\n", place.at)
     })
 }
 

@@ -284,9 +284,11 @@ impl Worker {
     fn call_on_request<R: Reactor>(&mut self, reactor: &mut R, id: Id<ScriptedRequest>) {
         // Its client may have left while it waited.
         let Some(request) = self.lua.requests.find(id) else { return };
-        let (app, handle) = (request.app(), request.handle);
-        let verdict = match request.hook {
-            None if request.body_hook.is_some() => {
+        let (app, handle, to) = (request.app(), request.handle, request.requester);
+        let (hook, has_body_hook) = (request.hook, request.body_hook.is_some());
+        self.mark_requester(to);
+        let verdict = match hook {
+            None if has_body_hook => {
                 self.call_app(reactor, app, "on_body", None, |vm| vm.body(handle))
             }
             None => self.call_app(reactor, app, "on_request", None, |vm| vm.request(handle)),
@@ -523,6 +525,9 @@ impl Worker {
         if !self.lua.apps.present(app).is_some_and(|vm| vm.is_ready()) {
             return false;
         }
+        if self.route_marks.are_on() {
+            self.mark_next_callback(app);
+        }
         let (now, seconds) = (reactor.now(), reactor.unix_seconds());
         let began = reactor.read_clock();
         let resumed = self.lua.apps.vm(app, now, seconds).and_then(Vm::resume);
@@ -537,6 +542,20 @@ impl Worker {
             CallbackOwner::Application => {}
         }
         true
+    }
+
+    /// Marks the request or the client whose callback is continued next.
+    fn mark_next_callback(&mut self, app: usize) {
+        let next = self.lua.apps.present(app).map(|vm| vm.next_owner());
+        let to = match next {
+            Some(CallbackOwner::Request { tag }) => self.requester_of(tag),
+            Some(CallbackOwner::Client { tag }) => self.requester_of_client(tag),
+            Some(CallbackOwner::Application) | None => None,
+        };
+        match to {
+            Some(to) => self.mark_requester(to),
+            None => self.mark_sock(None),
+        }
     }
 
     /// The VM of an application is gone: its requests get an error.

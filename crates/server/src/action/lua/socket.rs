@@ -191,13 +191,15 @@ impl Worker {
         self.hand_over_client(reactor, client);
         let was_full = self.is_lua_full(client);
         self.serve_backlog(reactor, client);
-        if was_full
-            && let Some(entry) = self.lua.clients.find(client)
-            && let Some(socket) = self.websockets.sessions.find(entry.websocket)
-        {
-            let to = socket.requester();
+        if was_full && let Some(to) = self.requester_of_client(tag) {
             self.resume_request(to);
         }
+    }
+
+    /// The requester whose connection a client uses.
+    pub(super) fn requester_of_client(&self, tag: u64) -> Option<Requester> {
+        let entry = self.lua.clients.find(id_of(tag))?;
+        self.websockets.sessions.find(entry.websocket).map(|socket| socket.requester())
     }
 
     /// Hands over the messages that waited, until the handler of one of them waits.

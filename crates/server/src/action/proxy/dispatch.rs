@@ -363,6 +363,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (to, authenticates) = (exchange.requester, exchange.facts.authenticates);
         let (is_done, is_tcp) = (exchange.request.is_done(), exchange.facts.is_tcp);
+        self.mark_server(sock, to);
         let Some(conn) = self.conns.upstream(sock) else {
             // Cancels the exchange.
             return self.note_bug(reactor, to.sock);

@@ -1,0 +1,149 @@
+//! Marks the thread of a worker while it acts for requests of the route that a profile is limited to.
+//! In: the connections and requesters that the worker acts for. Out: the mark of the thread, which the sampler reads.
+//! Never: costs anything but a test of a flag without such a profile; changes what the worker does.
+//! Limits: a byte for each connection, as long as such a profile is taken.
+//! Invariant: work of a connection whose request has no route yet, or has ended, has the mark of its last request with a route.
+
+use std::sync::atomic::Ordering;
+
+use tidegate_reactor::sampler::mark_thread;
+use tidegate_reactor::{Completion, SockId};
+
+use crate::requester::Requester;
+use crate::worker::{Work, Worker};
+
+/// The marks of a worker's connections.
+#[derive(Default)]
+pub(crate) struct RouteMarks {
+    /// A profile is limited to a route.
+    is_on: bool,
+    /// By index of the socket: the last request of the connection belongs to the route.
+    of_socks: Vec<bool>,
+}
+
+impl RouteMarks {
+    /// Whether a profile is limited to a route.
+    #[inline]
+    pub(crate) fn are_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// Begins or ends the marks. Those of an earlier profile are forgotten.
+    fn switch(&mut self, is_on: bool) {
+        *self = Self { is_on, of_socks: Vec::new() };
+        mark_thread(false);
+    }
+
+    fn of(&self, sock: SockId) -> bool {
+        self.of_socks.get(sock.index as usize).copied().unwrap_or(false)
+    }
+
+    fn set(&mut self, sock: SockId, is_marked: bool) {
+        let index = sock.index as usize;
+        if is_marked && index >= self.of_socks.len() {
+            self.of_socks.resize(index + 1, false);
+        }
+        if let Some(mark) = self.of_socks.get_mut(index) {
+            *mark = is_marked;
+        }
+    }
+
+    /// The worker acts for a request. `is_marked`: whether its route is that of the profile; `None`: it has no route yet.
+    pub(crate) fn note_request(&mut self, to: Requester, is_marked: Option<bool>) {
+        let is_own = to.as_own().is_some();
+        let is_marked = is_marked.unwrap_or_else(|| !is_own && self.of(to.sock));
+        if !is_own {
+            self.set(to.sock, is_marked);
+        }
+        mark_thread(is_marked);
+    }
+}
+
+impl Worker {
+    /// The worker is about to act for a connection, or for none.
+    #[inline]
+    pub(crate) fn mark_sock(&mut self, sock: Option<SockId>) {
+        let is_on = self.accounts.marks_route.load(Ordering::Relaxed);
+        if is_on != self.route_marks.is_on {
+            self.route_marks.switch(is_on);
+        }
+        if is_on {
+            self.mark_sock_now(sock);
+        }
+    }
+
+    /// The worker is about to act for a completion.
+    #[inline]
+    pub(crate) fn mark_completion(&mut self, completion: &Completion<'_>) {
+        if !self.route_marks.is_on {
+            return;
+        }
+        let sock = match completion {
+            Completion::Accepted { sock, .. } => {
+                self.route_marks.set(*sock, false);
+                None
+            }
+            Completion::Received { sock, .. }
+            | Completion::Relayed { sock, .. }
+            | Completion::Connected { sock }
+            | Completion::Finished { sock }
+            | Completion::HungUp { sock }
+            | Completion::Drained { sock }
+            | Completion::Closed { sock, .. }
+            | Completion::Due { sock } => Some(*sock),
+            Completion::Datagram { .. }
+            | Completion::DatagramFailed { .. }
+            | Completion::Timer { .. }
+            | Completion::Woken
+            | Completion::AcceptPaused { .. } => None,
+        };
+        self.mark_sock_now(sock);
+    }
+
+    /// The worker is about to do this work.
+    #[inline]
+    pub(crate) fn mark_work(&mut self, work: &Work) {
+        if !self.route_marks.is_on {
+            return;
+        }
+        match work {
+            Work::Resume(to) | Work::Drained(to) => self.mark_requester(*to),
+            Work::Settle(sock) => self.mark_sock_now(Some(*sock)),
+            Work::ResumeServer(up) => self.mark_sock_now(Some(up.sock)),
+            // Each exchange of the queue that gets a server marks its own route.
+            Work::ServeQueue(_) => mark_thread(false),
+        }
+    }
+
+    /// The worker is about to act for a requester.
+    #[inline]
+    pub(crate) fn mark_requester(&mut self, to: Requester) {
+        if self.route_marks.is_on {
+            let is_marked = self.is_of_marked_route(to);
+            self.route_marks.note_request(to, is_marked);
+        }
+    }
+
+    /// A request is sent over this connection to a server.
+    #[inline]
+    pub(crate) fn mark_server(&mut self, sock: SockId, to: Requester) {
+        if self.route_marks.is_on {
+            let is_marked = self.is_of_marked_route(to).unwrap_or(false);
+            self.route_marks.set(sock, is_marked);
+        }
+    }
+
+    fn mark_sock_now(&mut self, sock: Option<SockId>) {
+        let Some(sock) = sock else { return mark_thread(false) };
+        let exchange = self.conns.upstream(sock).map(|up| up.exchange);
+        let to = match exchange {
+            None => Some(Requester::connection(sock)),
+            // No exchange, or a connection that several exchanges share.
+            Some(id) => self.exchanges.find(id).map(|exchange| exchange.requester),
+        };
+        if let Some(is_marked) = to.and_then(|to| self.is_of_marked_route(to)) {
+            self.route_marks.set(sock, is_marked);
+        }
+        mark_thread(self.route_marks.of(sock));
+    }
+}
