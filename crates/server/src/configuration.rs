@@ -40,7 +40,7 @@ use crate::log;
 use crate::name_servers;
 use crate::ports;
 use crate::reload::unix_seconds;
-use crate::resolve::{self, Addresses};
+use crate::resolve::{self, Addresses, Found};
 use crate::scripts::{self, Renewed, Scripts};
 use crate::service_manager;
 use crate::snapshot::{Numbers, Snapshot};
@@ -119,12 +119,12 @@ impl ReadConfig {
 }
 
 /// Why the configuration changes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Cause {
+#[derive(Clone, Copy, Debug)]
+enum Cause<'f> {
     /// The file was read again. Edits end.
     File,
-    /// A command has edited the configuration.
-    Edit,
+    /// A command has edited the configuration. The addresses of the names that it has added.
+    Edit(&'f Found),
 }
 
 /// The configuration in force.
@@ -227,12 +227,17 @@ impl Configuration {
         }
     }
 
-    /// Edits the configuration in force, and applies it as a reload does. Files of applications are not read again. Returns
-    /// whether anything has changed.
+    /// Edits the configuration in force, and applies it as a reload does. Files of applications are not read again. `found` has the
+    /// addresses of a name that the edit adds. Returns whether anything has changed.
     ///
     /// # Errors
     /// Why nothing has changed, or which workers keep the previous settings.
-    pub(crate) fn edit(&mut self, edit: &LiveEdit, loader: &mut TlsLoader) -> Result<bool, String> {
+    pub(crate) fn edit(
+        &mut self,
+        edit: &LiveEdit,
+        found: &Found,
+        loader: &mut TlsLoader,
+    ) -> Result<bool, String> {
         let mut config = (*self.read.edited).clone();
         let paths = self.source.as_ref().map(|source| source.paths()).unwrap_or_default();
         let folder = paths.first().and_then(|path| path.parent()).and_then(Path::to_str);
@@ -243,7 +248,7 @@ impl Configuration {
             return Ok(false);
         }
         self.check_managed(&config)?;
-        let replaced = self.replace(config, loader, Cause::Edit);
+        let replaced = self.replace(config, loader, Cause::Edit(found));
         let (_, shortfall) =
             replaced.map_err(|text| text.strip_prefix("tidegate: ").unwrap_or(&text).to_owned())?;
         shortfall.map_or(Ok(true), Err)
@@ -287,7 +292,7 @@ impl Configuration {
         &mut self,
         config: Config,
         loader: &mut TlsLoader,
-        cause: Cause,
+        cause: Cause<'_>,
     ) -> Result<(Arc<TlsPlan>, Option<String>), String> {
         self.check_applications(&config)?;
         let in_use: Vec<InUse> = self.workers.iter().map(|w| Arc::clone(&w.in_use)).collect();
@@ -308,12 +313,12 @@ impl Configuration {
         }
         let renewed = match cause {
             Cause::File => self.renew_scripts(&next)?,
-            Cause::Edit => Renewed::unchanged(&self.scripts),
+            Cause::Edit(_) => Renewed::unchanged(&self.scripts),
         };
         let known = (&*self.arranged.config, &*self.addresses);
         let resolved = match cause {
             Cause::File => resolve::resolve_after(&next.config, known),
-            Cause::Edit => resolve::resolve_new(&next.config, known),
+            Cause::Edit(found) => resolve::resolve_new(&next.config, known, found),
         };
         let loaded = loader.load_arranged(&next, unix_seconds());
         let (plan, (addresses, unresolved)) = match (loaded, resolved) {
@@ -351,7 +356,7 @@ impl Configuration {
         if let Some(operations) = &self.operations {
             match cause {
                 Cause::File => operations.names.note(&next.config, &addresses, &unresolved),
-                Cause::Edit => operations.names.note_new(&next.config, &addresses),
+                Cause::Edit(_) => operations.names.note_new(&next.config, &addresses),
             }
         }
         self.note_tls(&plan);
@@ -407,8 +412,8 @@ impl Configuration {
     }
 
     /// The findings, each at its place in the file. What a command has edited has none.
-    fn explain(&self, next: &Arranged, findings: Vec<Finding>, cause: Cause) -> String {
-        if cause == Cause::Edit {
+    fn explain(&self, next: &Arranged, findings: Vec<Finding>, cause: Cause<'_>) -> String {
+        if matches!(cause, Cause::Edit(_)) {
             let texts = findings.iter().map(|one| format!("{}: {}", one.subject, one.what));
             return texts.collect::<Vec<_>>().join("; ");
         }
@@ -602,7 +607,7 @@ impl Configuration {
         addresses: Arc<Addresses>,
         earlier: Vec<(usize, Vec<u64>)>,
         read: Config,
-        cause: Cause,
+        cause: Cause<'_>,
     ) {
         let was_open =
             |index: usize| self.arranged.listeners.get(index).is_some_and(|l| !l.is_gone());
@@ -655,7 +660,7 @@ impl Configuration {
 
 impl Configuration {
     /// Notes the configuration that was read or edited. Returns what has happened, and how many edits there are or were.
-    fn note_read(&mut self, read: Arc<Config>, cause: Cause) -> (&'static str, String) {
+    fn note_read(&mut self, read: Arc<Config>, cause: Cause<'_>) -> (&'static str, String) {
         if let Some(operations) = &self.operations
             && let Ok(mut inventory) = operations.inventory.lock()
         {
@@ -670,7 +675,7 @@ impl Configuration {
                     dropped_note(dropped).map_or_else(String::new, |note| format!("; {note}")),
                 )
             }
-            Cause::Edit => {
+            Cause::Edit(_) => {
                 self.read.edited = read;
                 ("edited", format!("; edits in force {}", self.read.edits().len()))
             }

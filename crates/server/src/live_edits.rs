@@ -1,25 +1,30 @@
 //! Edits of the configuration that commands request, on their way to the thread that reloads.
 //! In: edits from the threads of the admin interface. Out: their results; the edits in force.
-//! Never: begins an edit whose command has stopped waiting.
-//! Limits: `WAITING_MAX` edits wait; a command waits for `WAIT_MAX`.
+//! Never: begins an edit whose command has stopped waiting. Resolves a name on the thread that reloads: the addresses of a new
+//! name are part of the edit.
+//! Limits: `WAITING_MAX` edits wait; a command waits for a name as `LookUps` states, then for `WAIT_MAX`.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_config::live_edit::LiveEdit;
+use tidegate_config::model::{Config, ServerAddress};
 
 use crate::handover::Order;
+use crate::resolve::{self, Found, LookUps};
 
 /// How many edits wait for the thread that reloads.
 const WAITING_MAX: usize = 64;
 /// How long a command waits. Shorter than the timeout of `tidegate ctl`.
 const WAIT_MAX: Duration = Duration::from_secs(20);
+/// How often a command that waits looks whether its connection was closed for a new one.
+const LOOK_SPAN: Duration = Duration::from_millis(50);
 
-/// An edit, and whether it has changed the configuration.
-pub(crate) type EditOrder = Order<LiveEdit, bool>;
+/// An edit with the addresses of its name, and whether it has changed the configuration.
+pub(crate) type EditOrder = Order<(LiveEdit, Found), bool>;
 
 /// The edits of the process.
 #[derive(Default)]
@@ -29,6 +34,8 @@ pub(crate) struct LiveEdits {
     in_force: Mutex<Vec<String>>,
     /// Wakes the thread that reloads; set when it starts.
     event: OnceLock<OwnedFd>,
+    /// The look-ups of names in edits.
+    look_ups: LookUps,
 }
 
 impl LiveEdits {
@@ -38,15 +45,25 @@ impl LiveEdits {
         let _ = self.event.set(event);
     }
 
-    /// Makes an edit, and waits for the result: whether it has changed the configuration.
+    /// Makes an edit of the configuration `known`, and waits for the result: whether it has changed the configuration.
+    /// `was_ended`: the client does not wait any longer.
     ///
     /// # Errors
     /// The edit was refused, not all workers use it, or it takes too long.
-    pub(crate) fn make(&self, edit: LiveEdit) -> Result<bool, String> {
+    pub(crate) fn make(
+        &self,
+        edit: LiveEdit,
+        known: &Config,
+        was_ended: &dyn Fn() -> bool,
+    ) -> Result<bool, String> {
         let Some(event) = self.event.get() else {
             return Err("the process is still starting; help: try again".to_owned());
         };
-        let (order, result) = Order::new(edit);
+        let found = self.resolve(&edit, known, was_ended);
+        if was_ended() {
+            return Err("the connection was closed for a new client".to_owned());
+        }
+        let (order, result) = Order::new((edit, found));
         let mut waiting = lock(&self.waiting);
         if waiting.len() >= WAITING_MAX {
             return Err(format!("too many changes wait ({WAITING_MAX}); help: try again"));
@@ -55,17 +72,47 @@ impl LiveEdits {
         drop(waiting);
         // A write fails only if the counter is full, and then the thread wakes anyway.
         let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
-        match result.recv_timeout(WAIT_MAX) {
-            Ok(result) => result,
-            Err(RecvTimeoutError::Disconnected) => Err("the change was not made".to_owned()),
-            Err(RecvTimeoutError::Timeout) => Err(match order.take() {
-                Some(_) => {
-                    lock(&self.waiting).retain(|other| !Arc::ptr_eq(other, &order));
-                    "an earlier change or reload is still in progress, so this change was not made; help: try again"
+        let deadline = Instant::now() + WAIT_MAX;
+        while Instant::now() < deadline && !was_ended() {
+            match result.recv_timeout(LOOK_SPAN) {
+                Ok(result) => return result,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err("the change was not made".to_owned());
                 }
-                None => "the change is still in progress; the log will state its result",
+                Err(RecvTimeoutError::Timeout) => {}
             }
-            .to_owned()),
+        }
+        Err(match order.take() {
+            Some(_) => {
+                lock(&self.waiting).retain(|other| !Arc::ptr_eq(other, &order));
+                "an earlier change or reload is still in progress, so this change was not made; help: try again"
+            }
+            None => "the change is still in progress; the log will state its result",
+        }
+        .to_owned())
+    }
+
+    /// The addresses of the name in an edit, or why it has none. Names of `known` keep their addresses.
+    fn resolve(&self, edit: &LiveEdit, known: &Config, was_ended: &dyn Fn() -> bool) -> Found {
+        let address = match edit {
+            LiveEdit::AddServer { server, .. } => &server.address,
+            LiveEdit::SetAddress { address, .. } => address,
+            LiveEdit::RemoveServer { .. }
+            | LiveEdit::SetLimit { .. }
+            | LiveEdit::SwitchListener { .. }
+            | LiveEdit::SwitchRoute { .. }
+            | LiveEdit::SetCertificate { .. } => return Found::new(),
+        };
+        match address {
+            ServerAddress::Name(name, port) => {
+                let server = (name.clone(), *port);
+                if resolve::names_of(known).contains(&server) {
+                    return Found::new();
+                }
+                let addresses = self.look_ups.find(&server, was_ended);
+                Found::from([(server, addresses)])
+            }
+            ServerAddress::Ip(_) | ServerAddress::Unix(_) => Found::new(),
         }
     }
 
@@ -104,18 +151,20 @@ mod tests {
     #[test]
     fn commands_get_the_results_of_their_own_edits() {
         let edits = LiveEdits::default();
-        assert!(edits.make(edit("early")).is_err(), "no thread takes edits yet");
+        let make = |edits: &LiveEdits, name| edits.make(edit(name), &Config::default(), &|| false);
+        assert!(make(&edits, "early").is_err(), "no thread takes edits yet");
         edits.connect(eventfd(0, EventfdFlags::CLOEXEC).expect("a counter"));
         let refused = || Err("no such listener".to_owned());
         thread::scope(|scope| {
+            let edits = &edits;
             let commands: Vec<_> = ["a", "b"]
-                .map(|name| (name, scope.spawn(|| edits.make(edit(name)))))
+                .map(|name| (name, scope.spawn(move || make(edits, name))))
                 .into_iter()
                 .collect();
             let mut seen = 0;
             while seen < 2 {
                 for order in edits.take() {
-                    let taken = order.take().expect("the command waits");
+                    let (taken, _) = order.take().expect("the command waits");
                     order.report(if taken == edit("a") { Ok(true) } else { refused() });
                     seen += 1;
                 }
@@ -132,10 +181,23 @@ mod tests {
     fn edits_beyond_the_limit_are_refused() {
         let edits = LiveEdits::default();
         edits.connect(eventfd(0, EventfdFlags::CLOEXEC).expect("a counter"));
-        let (order, _result) = Order::new(edit("a"));
+        let (order, _result) = Order::new((edit("a"), Found::new()));
         lock(&edits.waiting).extend(std::iter::repeat_n(order, WAITING_MAX));
-        let refusal = edits.make(edit("b")).expect_err("there is no room");
+        let refusal = edits.make(edit("b"), &Config::default(), &|| false);
+        let refusal = refusal.expect_err("there is no room");
         assert!(refusal.contains("too many changes wait"), "{refusal}");
         assert_eq!(edits.take().len(), WAITING_MAX);
+    }
+
+    #[test]
+    fn edit_of_a_client_that_was_disconnected_is_withdrawn() {
+        let edits = LiveEdits::default();
+        edits.connect(eventfd(0, EventfdFlags::CLOEXEC).expect("a counter"));
+        let looks = std::cell::Cell::new(0);
+        let was_ended = || looks.replace(looks.get() + 1) > 1;
+        let began = Instant::now();
+        let result = edits.make(edit("a"), &Config::default(), &was_ended);
+        assert!(result.expect_err("no thread takes it").contains("was not made"));
+        assert!(edits.take().is_empty() && began.elapsed() < WAIT_MAX);
     }
 }

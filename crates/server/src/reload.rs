@@ -97,10 +97,10 @@ impl Reloader {
     fn make_edits(&mut self) {
         let Some(operations) = self.configuration.operations.clone() else { return };
         for order in operations.edits.take() {
-            let Some(edit) = order.take() else { continue };
+            let Some((edit, found)) = order.take() else { continue };
             // Earlier TLS settings must not arrive after those of the edited configuration.
             order.report(match self.delivery.retry() {
-                0 => self.configuration.edit(&edit, &mut self.loader),
+                0 => self.configuration.edit(&edit, &found, &mut self.loader),
                 _ => Err("the mailbox of a worker is full; help: try again".to_owned()),
             });
         }

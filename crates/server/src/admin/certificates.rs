@@ -4,11 +4,12 @@
 
 use std::collections::BTreeSet;
 
-use tidegate_config::live_edit::{LiveEdit, certificates_of, find_certificate};
+use tidegate_config::live_edit::{certificates_of, find_certificate};
 
 use super::Operations;
 use super::command::Outcome;
-use super::command::Reply::{Changed, Shown};
+use super::command::Reply::{self, Changed, Shown};
+use super::pending::Pending;
 
 const SET_USAGE: &str = "usage: set tls cert NAME <<, then lines of PEM (the certificate, the intermediate certificates, the \
     key), then an empty line; with tidegate ctl: set tls cert NAME FILE [FILE...]";
@@ -58,11 +59,7 @@ pub(super) fn commit(arguments: &[&str], operations: &Operations) -> Outcome {
     let [name] = arguments else { return Err("usage: commit tls cert NAME".to_owned()) };
     let path = waiting(name, operations)?;
     let Some(given) = operations.staged.get(&path) else { return Err(none_waits(name)) };
-    let edit = LiveEdit::SetCertificate { path: path.clone(), given: given.clone() };
-    let has_changed = operations.edits.make(edit)?;
-    operations.staged.remove(&path, &given);
-    let text = format!("Committing {path}.\nSuccess!\n");
-    Ok(if has_changed { Changed(text) } else { Shown(text) })
+    Ok(Reply::Pending(Pending::Certificate(path, given)))
 }
 
 /// Drops the certificate that waits.

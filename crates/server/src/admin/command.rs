@@ -8,6 +8,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use tidegate_gate::access::Names;
 use tidegate_gate::agent::{Operation, WEIGHT_MAX, part_of_weight};
 
+use super::pending::Pending;
 use super::profile::{self, Plan};
 use super::rows::listed;
 use super::wait::Wait;
@@ -15,7 +16,6 @@ use super::{
     Operations, activity, certificates, edits, errors, events, info, maintenance, map, parts, sess,
     set, stat, table, wait,
 };
-use crate::configuration::dropped_note;
 use crate::health::{ServerState, View};
 
 /// The outcome of a command.
@@ -29,6 +29,8 @@ pub(super) enum Reply {
     Profile(Plan),
     /// The client waits for a time or for a server.
     Wait(Wait),
+    /// The client waits for the thread that reloads.
+    Pending(Pending),
 }
 
 pub(super) type Outcome = Result<Reply, String>;
@@ -229,16 +231,14 @@ const COMMANDS: &[Command] = &[
         arguments: "NAME|ADDRESS",
         about: "closes a listener, as a reload of a file without it does, until `enable listener` or the next reload of the file",
         example: "disable listener web",
-        run: |arguments, operations| {
-            edits::switch_listener("disable", arguments, false, operations)
-        },
+        run: |arguments, _| edits::switch_listener("disable", arguments, false),
     },
     Command {
         words: &["enable", "listener"],
         arguments: "NAME|ADDRESS",
         about: "opens a listener that `disable listener` closed",
         example: "enable listener web",
-        run: |arguments, operations| edits::switch_listener("enable", arguments, true, operations),
+        run: |arguments, _| edits::switch_listener("enable", arguments, true),
     },
     Command {
         words: &["add", "pool"],
@@ -275,14 +275,14 @@ const COMMANDS: &[Command] = &[
         about: "requests no longer match a route, so that the next route that matches takes them, until `enable route` or the next reload \
                 of the file",
         example: "disable route a.example/api/*",
-        run: |arguments, operations| edits::switch_route("disable", arguments, false, operations),
+        run: |arguments, _| edits::switch_route("disable", arguments, false),
     },
     Command {
         words: &["enable", "route"],
         arguments: "NAME",
         about: "requests match a route again that `disable route` switched off",
         example: "enable route a.example/api/*",
-        run: |arguments, operations| edits::switch_route("enable", arguments, true, operations),
+        run: |arguments, _| edits::switch_route("enable", arguments, true),
     },
     Command {
         words: &["set", "tls", "cert"],
@@ -763,10 +763,11 @@ fn set_server(arguments: &[&str], operations: &Operations) -> Outcome {
 }
 
 /// Reloads the configuration. Fails with the reason if it is refused.
-fn reload(arguments: &[&str], operations: &Operations) -> Outcome {
-    let order = || signal("reload", arguments, Signal::HUP).map(|_| ());
-    let dropped = operations.reloads.wait_for(order)?;
-    Ok(Reply::Changed(dropped_note(dropped).map_or_else(String::new, |note| note + "\n")))
+fn reload(arguments: &[&str], _: &Operations) -> Outcome {
+    match arguments {
+        [] => Ok(Reply::Pending(Pending::Reload)),
+        _ => Err(allowed("reload", arguments, &[""])),
+    }
 }
 
 /// Sends this process a signal, which its main thread handles.

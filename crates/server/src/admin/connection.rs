@@ -2,7 +2,7 @@
 //! In: accepted sockets. Out: bytes until a deadline; the close of a connection whose place a new one takes.
 //! Never: lets a client without the token keep a place: until its first request or line and its token are complete, a
 //! client has `REQUEST_SPAN` in all, and its connection is closed for a new one if all places are taken.
-//! Limits: `CONNECTIONS_MAX` connections, and as many more that are ending.
+//! Limits: `CONNECTIONS_MAX` connections, as many more whose commands wait, and as many more that are ending.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -68,13 +68,25 @@ enum Phase {
     Idle,
     /// For the end of a command `wait`.
     Waiting,
+    /// For the thread that reloads, which makes an edit or reads the file for a command.
+    Pending,
     /// For nothing: the connection is being served, and is not closed for another one.
     Served,
     /// It has been ended, and its thread is about to notice.
     Ended,
 }
 
-/// A connection that takes a place.
+impl Phase {
+    /// Whether a command waits: its connection takes no place.
+    fn waits(self) -> bool {
+        match self {
+            Self::Waiting | Self::Pending => true,
+            Self::Unauthenticated | Self::Idle | Self::Served | Self::Ended => false,
+        }
+    }
+}
+
+/// A connection that takes a place, or whose command waits.
 struct Holder {
     /// Distinguishes the connection from others; later connections have higher numbers.
     number: u64,
@@ -105,14 +117,21 @@ impl Places {
     }
 
     /// Gives a place to a new connection. If no place is free, the oldest connection that is not being served is ended;
-    /// `None` if all are being served.
+    /// `None` if all are being served. If too many commands wait, the oldest of their connections is ended.
     pub(super) fn take(&self, stream: Stream) -> Option<Connection> {
         let mut held = self.lock();
-        let used = held.holders.iter().filter(|holder| holder.phase != Phase::Ended).count();
-        if used >= CONNECTIONS_MAX {
+        let waiting = held.holders.iter().filter(|holder| holder.phase.waits()).count();
+        let others = held.holders.len() - waiting;
+        let used = others - held.holders.iter().filter(|of| of.phase == Phase::Ended).count();
+        let is_full = used >= CONNECTIONS_MAX;
+        if is_full || waiting >= CONNECTIONS_MAX {
             held.displaced += 1;
-            let may_end = held.holders.len() < 2 * CONNECTIONS_MAX;
-            let open = held.holders.iter_mut().filter(|holder| holder.phase < Phase::Served);
+            let may_end = others < 2 * CONNECTIONS_MAX;
+            let gives_way = |phase: Phase| match is_full {
+                true => phase < Phase::Waiting,
+                false => phase.waits(),
+            };
+            let open = held.holders.iter_mut().filter(|holder| gives_way(holder.phase));
             let oldest = open.min_by_key(|holder| (holder.phase, holder.number));
             let oldest = oldest.filter(|_| may_end)?;
             oldest.phase = Phase::Ended;
@@ -142,7 +161,7 @@ impl Places {
     pub(crate) fn wait_for_replies(&self, with_new: bool) {
         let deadline = Instant::now() + REPLIES_SPAN;
         let is_open = |phase| match phase {
-            Phase::Served => true,
+            Phase::Served | Phase::Pending => true,
             Phase::Unauthenticated => with_new,
             Phase::Idle | Phase::Waiting | Phase::Ended => false,
         };
@@ -230,10 +249,15 @@ impl Connection {
         self.enter(Phase::Idle, SESSION_SPAN);
     }
 
-    /// A command waits, for a longer time than others may run. Its connection is closed for a new one if all places are
-    /// taken.
+    /// A command waits, for a longer time than others may run. Its connection leaves its place to others, and is closed for a
+    /// new one if too many wait.
     pub(super) fn mark_waiting(&mut self) {
         self.enter(Phase::Waiting, REPLY_SPAN);
+    }
+
+    /// As `mark_waiting`, for the thread that reloads.
+    pub(super) fn mark_pending(&mut self) {
+        self.enter(Phase::Pending, REPLY_SPAN);
     }
 
     /// Whether the connection was closed for a new one.
@@ -416,6 +440,28 @@ mod tests {
         assert_eq!((places.open(), places.displaced()), (16, 15));
         all.clear();
         assert!(places.open() == 0 && connect(&places).1.is_some());
+    }
+
+    #[test]
+    fn connections_whose_commands_wait_leave_their_places_to_others() {
+        let places = Places::default();
+        let mut waiting: Vec<_> = (0..CONNECTIONS_MAX).map(|_| connect(&places)).collect();
+        for (number, (_, connection)) in waiting.iter_mut().enumerate() {
+            let connection = connection.as_mut().expect("a place");
+            if number % 2 == 0 { connection.mark_pending() } else { connection.mark_waiting() }
+        }
+        let is_ended = |of: &(_, Option<Connection>)| of.1.as_ref().expect("one").was_ended();
+        // With this many, a new connection ends one, first of those that change nothing.
+        let mut served = vec![connect(&places)];
+        assert_eq!(waiting.iter().position(is_ended), Some(1));
+        waiting.remove(1);
+        served.extend((1..CONNECTIONS_MAX).map(|_| connect(&places)));
+        served.iter_mut().for_each(|(_, of)| of.as_mut().expect("a place").mark_served());
+        assert!(!waiting.iter().any(is_ended));
+        assert!(
+            connect(&places).1.is_none(),
+            "all places are taken by connections that are served"
+        );
     }
 
     #[test]

@@ -13,7 +13,8 @@ use tidegate_gate::health::ServerState;
 
 use super::Operations;
 use super::command::Outcome;
-use super::command::Reply::{Changed, Shown};
+use super::command::Reply;
+use super::pending::Pending;
 
 /// Shows the edits in force.
 pub(super) fn show(arguments: &[&str], operations: &Operations) -> Outcome {
@@ -21,7 +22,7 @@ pub(super) fn show(arguments: &[&str], operations: &Operations) -> Outcome {
         return Err("usage: show edits".to_owned());
     }
     let edits = operations.edits.in_force();
-    Ok(Shown(edits.into_iter().map(|edit| edit + "\n").collect()))
+    Ok(Reply::Shown(edits.into_iter().map(|edit| edit + "\n").collect()))
 }
 
 /// States how many edits are lost in an upgrade, because the new process reads the file.
@@ -33,7 +34,7 @@ pub(super) fn lost_in_upgrade(operations: &Operations) -> String {
 }
 
 /// Adds a server. HAProxy's form, with a name and an address, is accepted if the name is the address.
-pub(super) fn add_server(arguments: &[&str], operations: &Operations) -> Outcome {
+pub(super) fn add_server(arguments: &[&str], _: &Operations) -> Outcome {
     let usage = "usage: add server POOL/ADDRESS [weight N] [connections-max N] [backup]";
     let [place, options @ ..] = arguments else { return Err(usage.to_owned()) };
     let (pool, address) = split(place, usage)?;
@@ -47,16 +48,16 @@ pub(super) fn add_server(arguments: &[&str], operations: &Operations) -> Outcome
         options => options,
     };
     let server = parse_server(address, options)?;
-    make(LiveEdit::AddServer { pool: pool.to_owned(), server }, operations)
+    begin(LiveEdit::AddServer { pool: pool.to_owned(), server })
 }
 
 /// Removes a server.
-pub(super) fn remove_server(arguments: &[&str], operations: &Operations) -> Outcome {
+pub(super) fn remove_server(arguments: &[&str], _: &Operations) -> Outcome {
     let usage = "usage: del server POOL/SERVER";
     let [place] = arguments else { return Err(usage.to_owned()) };
     let (pool, server) = split(place, usage)?;
     let (pool, server) = (pool.to_owned(), server.to_owned());
-    make(LiveEdit::RemoveServer { pool, server }, operations)
+    begin(LiveEdit::RemoveServer { pool, server })
 }
 
 /// Adds a pool.
@@ -128,12 +129,12 @@ pub(super) fn set_server(arguments: &[&str], operations: &Operations) -> Option<
 }
 
 /// Sets the limit of a server.
-pub(super) fn set_limit(arguments: &[&str], operations: &Operations) -> Outcome {
+pub(super) fn set_limit(arguments: &[&str], _: &Operations) -> Outcome {
     let usage = "usage: set maxconn server POOL/SERVER N, or set server POOL/SERVER connections-max N|unlimited";
     let [place, limit] = arguments else { return Err(usage.to_owned()) };
     let (pool, server) = split(place, usage)?;
     let (pool, server) = (pool.to_owned(), server.to_owned());
-    make(LiveEdit::SetLimit { pool, server, limit: parse_limit(limit)? }, operations)
+    begin(LiveEdit::SetLimit { pool, server, limit: parse_limit(limit)? })
 }
 
 /// Replaces the address of a server. A server with a new address begins as ready, so a server in another state is refused.
@@ -149,31 +150,21 @@ fn set_address(place: &str, address: &str, operations: &Operations) -> Outcome {
         ));
     }
     let (pool, server) = (pool.to_owned(), server.to_owned());
-    make(LiveEdit::SetAddress { pool, server, address }, operations)
+    begin(LiveEdit::SetAddress { pool, server, address })
 }
 
 /// Switches a listener on or off.
-pub(super) fn switch_listener(
-    command: &str,
-    arguments: &[&str],
-    on: bool,
-    operations: &Operations,
-) -> Outcome {
+pub(super) fn switch_listener(command: &str, arguments: &[&str], on: bool) -> Outcome {
     let [listener] = arguments else {
         return Err(format!("usage: {command} listener NAME|ADDRESS"));
     };
-    make(LiveEdit::SwitchListener { listener: (*listener).to_owned(), on }, operations)
+    begin(LiveEdit::SwitchListener { listener: (*listener).to_owned(), on })
 }
 
 /// Switches a route on or off.
-pub(super) fn switch_route(
-    command: &str,
-    arguments: &[&str],
-    on: bool,
-    operations: &Operations,
-) -> Outcome {
+pub(super) fn switch_route(command: &str, arguments: &[&str], on: bool) -> Outcome {
     let [route] = arguments else { return Err(format!("usage: {command} route NAME")) };
-    make(LiveEdit::SwitchRoute { route: (*route).to_owned(), on }, operations)
+    begin(LiveEdit::SwitchRoute { route: (*route).to_owned(), on })
 }
 
 /// The names of a pool and of its server.
@@ -181,10 +172,6 @@ fn split<'w>(place: &'w str, usage: &str) -> Result<(&'w str, &'w str), String> 
     place.split_once('/').ok_or_else(|| format!("{place:?} is not POOL/SERVER; {usage}"))
 }
 
-fn make(edit: LiveEdit, operations: &Operations) -> Outcome {
-    let text = edit.to_string();
-    match operations.edits.make(edit)? {
-        true => Ok(Changed(String::new())),
-        false => Ok(Shown(format!("# nothing to change: {text}\n"))),
-    }
+fn begin(edit: LiveEdit) -> Outcome {
+    Ok(Reply::Pending(Pending::Edit(edit)))
 }

@@ -194,6 +194,11 @@ fn complete(
                 Err(why) => format!("error: {why}\n\n"),
             }
         }
+        Ok(Reply::Pending(pending)) => {
+            connection.mark_pending();
+            let outcome = pending.run(operations, &|| connection.was_ended());
+            complete((outcome, words), caller, operations, connection, waits_until)
+        }
         Ok(Reply::Shown(text)) => text + "\n",
         Ok(Reply::Changed(text)) => {
             super::audit(caller, &words.join(" "));

@@ -105,6 +105,9 @@ fn about(name: &str) -> &'static str {
         ("admin_connections_displaced", None) => {
             "Connections to the admin interface that were closed because newer ones took their places."
         }
+        ("checks_postponed", None) => {
+            "Checks of servers that had to wait, because the process lacked a descriptor, a port or memory for their connections."
+        }
         ("key_fetches", None) => "Key sets for tokens (JWKS) that were fetched.",
         ("key_fetch_failures", None) => "Failed attempts to fetch keys for tokens.",
         ("log_lines_lost", None) => {

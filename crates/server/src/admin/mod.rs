@@ -20,6 +20,7 @@ mod maintenance;
 mod map;
 mod metrics;
 mod parts;
+mod pending;
 mod process;
 mod profile;
 mod reloads;
@@ -157,6 +158,7 @@ impl Operations {
         let mut sums = BTreeMap::from([
             ("admin_connections_displaced", self.places.displaced()),
             ("admin_connections_now", self.places.open()),
+            ("checks_postponed", self.roster.postponed()),
             ("key_fetches", 0),
             ("key_fetch_failures", 0),
             ("log_lines_lost", log::lost()),

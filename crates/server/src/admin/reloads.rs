@@ -1,12 +1,15 @@
 //! The results of reloads, for the command that waits for one.
 //! In: the begin and the end of each reload; the stop of the process. Out: the result of the next reload that begins.
-//! Limits: a command waits for `WAIT_MAX`, and no longer than until the process stops.
+//! Limits: a command waits for `WAIT_MAX`, and no longer than until the process stops or its client is not served any longer.
 
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a command waits. Shorter than the timeout of `tidegate ctl`.
 const WAIT_MAX: Duration = Duration::from_secs(20);
+
+/// How often a command that waits looks whether its connection was closed for a new one.
+const LOOK_SPAN: Duration = Duration::from_millis(50);
 
 /// The reloads of the process.
 #[derive(Default)]
@@ -56,20 +59,26 @@ impl Reloads {
     }
 
     /// Makes the process reload, and waits for the result of a reload that reads the files after this call. Returns how many
-    /// edits it has dropped.
+    /// edits it has dropped. `was_ended`: the client does not wait any longer.
     ///
     /// # Errors
     /// The reload changed nothing or not all workers, or takes too long, or the process stops.
     pub(super) fn wait_for(
         &self,
         order: impl FnOnce() -> Result<(), String>,
+        was_ended: &dyn Fn() -> bool,
     ) -> Result<usize, String> {
-        let state = self.lock();
+        let mut state = self.lock();
         let before = state.begun;
         order()?;
-        let is_under_way = |state: &mut State| state.ended <= before && !state.is_stopping;
-        let waited = self.ended.wait_timeout_while(state, WAIT_MAX, is_under_way);
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let deadline = Instant::now() + WAIT_MAX;
+        while state.ended <= before && !state.is_stopping && Instant::now() < deadline {
+            let waited = self.ended.wait_timeout(state, LOOK_SPAN);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            if was_ended() {
+                break;
+            }
+        }
         match &state.result {
             _ if state.ended <= before => Err(match state.is_stopping {
                 true => "the process is stopping, so it does not reload".to_owned(),
@@ -99,17 +108,23 @@ mod tests {
         reloads.begin();
         let other = Arc::clone(&reloads);
         let mut worker = None;
-        let result = reloads.wait_for(|| {
+        let order = || {
             worker = Some(thread::spawn(move || {
                 other.end(Ok(2));
                 other.begin();
                 other.end(Err("line 3 is wrong"));
             }));
             Ok(())
-        });
+        };
+        let result = reloads.wait_for(order, &|| false);
         assert_eq!(result, Err("line 3 is wrong".to_owned()));
         worker.expect("a thread").join().expect("it ends");
-        assert_eq!(reloads.wait_for(|| Err("no signal".to_owned())), Err("no signal".to_owned()));
+        let refused = reloads.wait_for(|| Err("no signal".to_owned()), &|| false);
+        assert_eq!(refused, Err("no signal".to_owned()));
+        let began = Instant::now();
+        let left = reloads.wait_for(|| Ok(()), &|| true);
+        assert!(left.expect_err("no reload begins").contains("still in progress"));
+        assert!(began.elapsed() < WAIT_MAX, "a client that was disconnected is not waited for");
     }
 
     #[test]
@@ -118,13 +133,14 @@ mod tests {
         let (other, mut main) = (Arc::clone(&reloads), None);
         let began = std::time::Instant::now();
         let stopping = Err("the process is stopping, so it does not reload".to_owned());
-        let result = reloads.wait_for(|| {
+        let order = || {
             main = Some(thread::spawn(move || other.stop()));
             Ok(())
-        });
+        };
+        let result = reloads.wait_for(order, &|| false);
         assert_eq!(result, stopping);
         main.expect("a thread").join().expect("it ends");
-        assert_eq!(reloads.wait_for(|| Ok(())), stopping, "nor afterwards");
+        assert_eq!(reloads.wait_for(|| Ok(()), &|| false), stopping, "nor afterwards");
         assert!(began.elapsed() < WAIT_MAX);
     }
 }

@@ -212,15 +212,16 @@ fn edits_last_until_the_file_is_read_again() {
     let loader = &mut TlsLoader::default();
     let ((), mail) = with_workers("edits", &[Some(SOUND); 2], false, |configuration, changed| {
         let (first, second) = (added("127.0.0.1:10"), added("127.0.0.1:11"));
-        assert_eq!(configuration.edit(&first, loader), Ok(true));
-        assert_eq!(configuration.edit(&second, loader), Ok(true));
-        let refusal = configuration.edit(&first, loader).expect_err("the server exists");
+        assert_eq!(configuration.edit(&first, &Found::new(), loader), Ok(true));
+        assert_eq!(configuration.edit(&second, &Found::new(), loader), Ok(true));
+        let refusal =
+            configuration.edit(&first, &Found::new(), loader).expect_err("the server exists");
         assert_eq!(refusal, "server p/127.0.0.1:10 exists already");
         assert_eq!(configuration.read.edits(), [first.clone(), second]);
         assert_eq!(configuration.arranged.config.pools[0].servers.len(), 3);
         assert!(configuration.replace(changed, loader, Cause::File).is_ok());
         assert_eq!(configuration.read.edits(), []);
-        assert_eq!(configuration.edit(&first, loader), Ok(true));
+        assert_eq!(configuration.edit(&first, &Found::new(), loader), Ok(true));
         assert_eq!(configuration.read.edits(), [first]);
     });
     assert_eq!(mail, [["prepare", "settings"].repeat(4), ["prepare", "settings"].repeat(4)]);
@@ -232,12 +233,16 @@ fn edit_that_workers_refuse_is_not_in_force() {
     let fails = Answers { applied: Err("no descriptors"), ..SOUND };
     let edit = added("127.0.0.1:10");
     with_workers("refused", &[Some(fails), Some(SOUND)], false, |configuration, _| {
-        assert_eq!(configuration.edit(&edit, loader), Err("no descriptors".to_owned()));
+        assert_eq!(
+            configuration.edit(&edit, &Found::new(), loader),
+            Err("no descriptors".to_owned())
+        );
         assert_eq!(configuration.read.edits(), []);
         assert_eq!(configuration.arranged.config.pools[0].servers.len(), 1);
     });
     with_workers("partly", &[Some(SOUND), Some(fails)], false, |configuration, _| {
-        let shortfall = configuration.edit(&edit, loader).expect_err("one worker keeps them");
+        let shortfall =
+            configuration.edit(&edit, &Found::new(), loader).expect_err("one worker keeps them");
         assert!(shortfall.contains("in force, but worker 1"), "{shortfall}");
         assert_eq!(configuration.read.edits(), std::slice::from_ref(&edit));
     });

@@ -2,7 +2,7 @@
 //! In: the configuration in force, the addresses of its servers, its TLS settings. Out: a thread "health" as soon as a
 //! pool has `health`; mail to it after each reload.
 //! Never: starts a thread that no configuration needs.
-//! Limits: `MAILS_MAX` messages wait; `CONNECTIONS_MAX` connections at once, further checks are postponed.
+//! Limits: `MAILS_MAX` messages wait; `CONNECTIONS_MAX` connections at once, further checks wait for a slot.
 
 use std::io;
 use std::sync::{Arc, mpsc};
@@ -29,6 +29,8 @@ const MAIL_PAUSE: Duration = Duration::from_millis(1);
 const CONNECTIONS_MAX: u64 = 65_536;
 /// Descriptors of the process that are left to its other threads.
 const OTHER_DESCRIPTORS: u64 = 256;
+/// Connections of checks at once, however few descriptors the process has.
+const CONNECTIONS_MIN: u64 = 16;
 /// How long the prober waits for something to happen.
 const TURN_MAX: Span = Span::from_secs(1);
 /// The same, while a worker's mailbox is full.
@@ -111,8 +113,7 @@ fn spawn(roster: Arc<Roster>) -> io::Result<Sender<ProberMail>> {
     let waker = make_wakers(1)?.remove(0);
     let mailbox = Mailbox::new(MAILS_MAX, waker.clone());
     let sender = mailbox.sender();
-    let descriptors = worker::descriptor_limit().saturating_sub(OTHER_DESCRIPTORS).max(1);
-    let socks_max = usize::try_from(descriptors.min(CONNECTIONS_MAX)).unwrap_or(1);
+    let socks_max = socks_max(worker::descriptor_limit());
     let prober = Prober::new(roster, crate::randomness::random_seed(), socks_max);
     let (report, reported) = mpsc::sync_channel(1);
     threads::spawn("health", move || match EpollReactor::new(socks_max, waker) {
@@ -128,6 +129,12 @@ fn spawn(roster: Arc<Roster>) -> io::Result<Sender<ProberMail>> {
     // The thread always reports; if it panicked, the process ends.
     reported.recv().unwrap_or(Ok(()))?;
     Ok(sender)
+}
+
+/// How many connections checks may have at once, in a process with this many descriptors.
+fn socks_max(descriptors: u64) -> usize {
+    let own = descriptors.saturating_sub(OTHER_DESCRIPTORS);
+    usize::try_from(own.clamp(CONNECTIONS_MIN, CONNECTIONS_MAX)).unwrap_or(1)
 }
 
 /// Checks servers until the process ends.
@@ -154,5 +161,16 @@ fn run(mut reactor: EpollReactor, mut prober: Prober, mailbox: &Mailbox<ProberMa
             }
         }
         wait = if prober.publish() { RETRY_TURN_MAX } else { TURN_MAX };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prober_has_slots_however_few_descriptors_the_process_has() {
+        let slots = [64, 256, 272, 1024, 1 << 20].map(socks_max);
+        assert_eq!(slots, [16, 16, 16, 768, 65_536]);
     }
 }

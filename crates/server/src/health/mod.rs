@@ -20,6 +20,7 @@ mod roster;
 mod target;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 pub(crate) use checks::Checks;
 pub(crate) use roster::{Agent, Checked, Roster, View};

@@ -2,11 +2,12 @@
 //! In: targets, completions. Out: results for the roster.
 //! Never: runs on a worker; lets a server hold a check beyond its timeout; counts a shortage of this process as a failure
 //! of a server.
-//! Limits: one check of a server and one of its agent at a time; `SHORTAGE_PAUSE` before a check that lacked a descriptor
-//! or memory is tried again; a connection whose check has ended is kept for the server's FIN for up to `LEAVE_SPAN` and `LEAVE_BYTES_MAX`
-//! bytes of the rest of its response; connections that are kept for further checks: `kept.rs`.
+//! Limits: one check of a server and one of its agent at a time; `SHORTAGE_PAUSE` before checks that lacked a slot, a descriptor
+//! or memory are tried again, unless a connection of a check ends before that; a connection whose check has ended is kept for the
+//! server's FIN for up to `LEAVE_SPAN` and `LEAVE_BYTES_MAX` bytes of the rest of its response, unless a check needs its slot;
+//! connections that are kept for further checks: `kept.rs`.
 //! Invariant: timer `n` belongs to target `n`: it is the time of the next check while the target waits, and the timeout
-//! of the check while one is under way.
+//! of the check while one is under way. Of the checks that lack a resource (`waiting.rs`), only that of the first one is set.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +23,9 @@ use tidegate_wire::tls::Fault;
 
 use super::kept::{Kept, KeptBound};
 use super::target::{Job, Target};
+use super::waiting::{Place, WaitingChecks};
 use super::{Roster, ServerId};
+use crate::log;
 
 /// How long a check that lacked a resource of this process waits.
 const SHORTAGE_PAUSE: Span = Span::from_millis(100);
@@ -46,6 +49,8 @@ pub(crate) struct Prober {
     prng: Prng,
     /// How many connections are kept between checks.
     bound: KeptBound,
+    /// The checks that lack a resource of this process.
+    waiting: WaitingChecks,
     /// A server went up or down since the workers were told.
     is_changed: bool,
 }
@@ -65,6 +70,10 @@ struct Watched {
     /// Until when each check uses a new connection. Set after a timeout over a kept one: a path to the server may drop
     /// connections that were idle.
     unkept_until: Moment,
+    /// The check lacks a resource of this process: its place among those that wait.
+    place: Option<Place>,
+    /// The check under way, or the next one, has been counted as one that waits.
+    is_counted: bool,
 }
 
 /// A check under way.
@@ -118,7 +127,9 @@ impl Prober {
     /// A prober without targets, for a reactor with this many slots.
     pub(crate) fn new(roster: Arc<Roster>, seed: u64, slots: usize) -> Self {
         let (prng, bound) = (Prng::new(seed), KeptBound::new(slots));
-        Self { roster, targets: Vec::new(), socks: Vec::new(), prng, bound, is_changed: false }
+        let waiting = WaitingChecks::default();
+        let (targets, socks) = (Vec::new(), Vec::new());
+        Self { roster, targets, socks, prng, bound, waiting, is_changed: false }
     }
 
     /// Checks these targets from now on. A target that stays keeps its check under way and the time of the next one.
@@ -128,6 +139,7 @@ impl Prober {
         let place = |target: &Target| (target.id, target.job.is_agent());
         let mut known: BTreeMap<(ServerId, bool), Watched> =
             earlier.into_iter().map(|watched| (place(&watched.target), watched)).collect();
+        self.waiting.forget_numbers();
         for target in targets {
             let number = self.targets.len();
             let watched = match known.remove(&place(&target)) {
@@ -144,9 +156,14 @@ impl Prober {
                         kept: None,
                         preferred: 0,
                         unkept_until: Moment::ZERO,
+                        place: None,
+                        is_counted: false,
                     }
                 }
             };
+            if let Some(place) = watched.place {
+                self.waiting.renumber(place, number);
+            }
             if let Some(probe) = &watched.probe {
                 self.use_for(probe.sock, Use::Probe(probe.sock, number));
             }
@@ -160,6 +177,7 @@ impl Prober {
         for number in self.targets.len()..count {
             reactor.set_timer(number as u32, Moment::NEVER);
         }
+        self.try_first(reactor, reactor.now());
     }
 
     /// Tells the workers if a server went up or down. Returns whether a worker is still to be told.
@@ -254,7 +272,10 @@ impl Prober {
                     other
                         .into_iter()
                         .for_each(|kept| self.leave(reactor, kept.sock, Parting::Reset));
-                    self.begin(reactor, number, (reactor.now(), 0));
+                    match self.waiting.first().is_some_and(|first| first != number) {
+                        true => self.postpone(reactor, number),
+                        false => self.begin(reactor, number, (reactor.now(), 0)),
+                    }
                 }
             },
             Some(stage) => {
@@ -273,19 +294,20 @@ impl Prober {
         number: usize,
         (began, tried): (Moment, usize),
     ) {
+        let mut begun = self.connect(reactor, (number, tried));
+        while begun.is_none() && self.drop_oldest_leaving(reactor) {
+            begun = self.connect(reactor, (number, tried));
+        }
+        let Some(sock) = begun else { return self.postpone(reactor, number) };
+        let now = reactor.now();
         let Some(watched) = self.targets.get_mut(number) else { return };
+        if let Some(place) = watched.place.take() {
+            self.waiting.remove(place);
+        }
         let target = &watched.target;
-        let addresses = &target.addresses;
-        let address = &addresses[watched.preferred.wrapping_add(tried) % addresses.len()];
-        let begun = match target.key() {
-            None => reactor.connect(address),
-            Some(key) => reactor.connect_secured(address, key),
-        };
-        let Ok(sock) = begun else { return self.postpone(reactor, number) };
         if !target.preface.is_empty() {
             reactor.send_bare(sock, &target.preface);
         }
-        let now = reactor.now();
         let is_trusted = now >= watched.unkept_until;
         let keep_alive = target.job.keep_alive().filter(|_| is_trusted && self.bound.has_room(now));
         let keep_until =
@@ -294,6 +316,45 @@ impl Prober {
         let (reader, text) = (ResponseReader::default(), TextReader::default());
         let probe = Probe { sock, began, keep_until, is_reused, stage, tried, fault, reader, text };
         self.send_request(reactor, number, probe);
+        self.try_first(reactor, now);
+    }
+
+    /// Opens a connection to a target, to the address after `tried` others. `None`: this process lacks a resource.
+    fn connect<R: Reactor>(
+        &self,
+        reactor: &mut R,
+        (number, tried): (usize, usize),
+    ) -> Option<SockId> {
+        let watched = self.targets.get(number)?;
+        let addresses = &watched.target.addresses;
+        let address = &addresses[watched.preferred.wrapping_add(tried) % addresses.len()];
+        let begun = match watched.target.key() {
+            None => reactor.connect(address),
+            Some(key) => reactor.connect_secured(address, key),
+        };
+        begun.ok()
+    }
+
+    /// Resets the connection whose check ended longest ago, because a check needs its slot. Returns false if there is none.
+    fn drop_oldest_leaving<R: Reactor>(&mut self, reactor: &mut R) -> bool {
+        while let Some(sock) = self.waiting.take_leaving() {
+            if is_leaving(&self.socks, sock) {
+                self.use_for(sock, Use::None);
+                reactor.abort(sock);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Lets the check that has waited longest be tried at `at`.
+    fn try_first<R: Reactor>(&mut self, reactor: &mut R, at: Moment) {
+        if let Some(number) = self.waiting.first()
+            && let Some(watched) = self.targets.get_mut(number)
+        {
+            watched.at = at;
+            reactor.set_timer(number as u32, at);
+        }
     }
 
     /// Begins a check over a connection that was kept.
@@ -330,13 +391,27 @@ impl Prober {
         self.use_for(sock, Use::Probe(sock, number));
     }
 
-    /// Tries a check again later, because this process lacks a resource for it.
+    /// Lets a check wait, because this process lacks a resource for it, or others wait for one.
     fn postpone<R: Reactor>(&mut self, reactor: &mut R, number: usize) {
-        self.bound.note_shortage(reactor.now());
+        let now = reactor.now();
+        self.bound.note_shortage(now);
         let Some(watched) = self.targets.get_mut(number) else { return };
         watched.probe = None;
-        watched.at = reactor.now().after(SHORTAGE_PAUSE);
-        reactor.set_timer(number as u32, watched.at);
+        if watched.place.is_none() {
+            let (place, is_logged) = self.waiting.add(number, now);
+            watched.place = Some(place);
+            let is_counted = core::mem::replace(&mut watched.is_counted, true);
+            let count = self.roster.note_postponed(!is_counted);
+            if is_logged {
+                log::warning(format_args!(
+                    "health checks wait, because this process lacks descriptors, ports or memory for their connections; checks that \
+                     have waited so far: {count}; help: raise the limit of open files (RLIMIT_NOFILE) or `every`"
+                ));
+            }
+        }
+        watched.at = Moment::NEVER;
+        reactor.set_timer(number as u32, Moment::NEVER);
+        self.try_first(reactor, now.after(SHORTAGE_PAUSE));
     }
 
     /// A check has its result.
@@ -449,6 +524,7 @@ impl Prober {
         (began, interval): (Moment, Option<Span>),
     ) {
         let Some(watched) = self.targets.get_mut(number) else { return };
+        watched.is_counted = false;
         let next = |interval| began.after(interval).max(reactor.now());
         watched.at = interval.map_or(Moment::NEVER, next);
         reactor.set_timer(number as u32, watched.at);
@@ -459,12 +535,16 @@ impl Prober {
         self.use_for(sock, Use::None);
         match parting {
             Parting::Await => {
+                let socks = &self.socks;
+                self.waiting.add_leaving(sock, |other| is_leaving(socks, other));
                 self.use_for(sock, Use::Leaving(sock, LEAVE_BYTES_MAX));
                 reactor.set_deadline(sock, reactor.now().after(LEAVE_SPAN));
             }
             Parting::Close => reactor.close_at_once(sock),
             Parting::Reset => reactor.abort(sock),
         }
+        // The connection has freed a slot, or gives it up.
+        self.try_first(reactor, reactor.now());
     }
 
     /// A connection is open, with TLS if the check uses it.
@@ -537,6 +617,7 @@ impl Prober {
                 true => reactor.abort(sock),
                 false => reactor.close_at_once(sock),
             }
+            self.try_first(reactor, reactor.now());
         }
     }
 
@@ -551,7 +632,7 @@ impl Prober {
             {
                 *place = Use::None;
             }
-            return;
+            return self.try_first(reactor, reactor.now());
         };
         let watched = &mut self.targets[number];
         let Some(probe) = &watched.probe else { return };
@@ -587,6 +668,12 @@ impl Prober {
             }
         }
     }
+}
+
+/// Whether the check of a connection has ended, and the connection has not.
+fn is_leaving(socks: &[Use], sock: SockId) -> bool {
+    let purpose = socks.get(sock.index as usize);
+    matches!(purpose, Some(Use::Leaving(own, _)) if *own == sock)
 }
 
 impl LayerHandler for Prober {

@@ -7,6 +7,7 @@
 //! its state: if it comes back, it is ready, and up until a check fails.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -175,14 +176,31 @@ pub(crate) struct Roster {
     pools: Mutex<Vec<PoolEntry>>,
     /// The way to the workers.
     delivery: Delivery<Mail>,
+    /// Checks that had to wait for a resource of this process.
+    postponed: AtomicU64,
 }
 
 impl Roster {
     /// The servers at the start: each is ready, and up until a check fails.
     pub(crate) fn new(arranged: &Arranged, workers: Vec<Sender<Mail>>) -> Self {
-        let roster = Self { pools: Mutex::default(), delivery: Delivery::new(workers) };
+        let roster = Self {
+            pools: Mutex::default(),
+            delivery: Delivery::new(workers),
+            postponed: AtomicU64::new(0),
+        };
         roster.arrange(arranged);
         roster
+    }
+
+    /// A check waits for a resource of this process; `is_new`: it has not waited before. Returns how many have waited so far.
+    pub(super) fn note_postponed(&self, is_new: bool) -> u64 {
+        let count = u64::from(is_new);
+        self.postponed.fetch_add(count, Ordering::Relaxed) + count
+    }
+
+    /// How many checks have waited for a resource of this process.
+    pub(crate) fn postponed(&self) -> u64 {
+        self.postponed.load(Ordering::Relaxed)
     }
 
     fn pools(&self) -> MutexGuard<'_, Vec<PoolEntry>> {

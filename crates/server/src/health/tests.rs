@@ -25,6 +25,8 @@ enum Manner {
     Deaf,
     /// It responds to the first request of a connection, and resets or closes the connection at the second one.
     KeepOnce,
+    /// It responds with an empty body, and never closes.
+    Lingers,
     /// It accepts and is silent.
     Silent,
     /// It closes without a response.
@@ -96,6 +98,10 @@ impl Origin {
                     false
                 }
                 Manner::Keep(status, rest) => keep(status, rest),
+                Manner::Lingers => {
+                    keep(200, EMPTY);
+                    true
+                }
                 Manner::Deaf => keep(200, EMPTY),
                 Manner::KeepOnce => *count == 1 && keep(200, EMPTY),
                 Manner::Silent | Manner::Stuck(_) => true,
@@ -618,6 +624,50 @@ fn kept_connections_leave_a_quarter_of_the_slots_to_other_checks() {
     stage.net.set_faults(Faults::none());
     stage.run(Span::from_secs(20));
     assert!(stage.origins.iter().any(|origin| !origin.open.is_empty()));
+    stage.prober.change(&mut stage.reactor, Vec::new());
+    stage.run(Span::from_secs(3));
+    assert_eq!(stage.net.open_sockets(), 0);
+}
+
+/// How often each server was checked.
+fn checks(stage: &Stage) -> [u64; 8] {
+    core::array::from_fn(|at| stage.view(at).checked.expect("it is checked").checks)
+}
+
+#[test]
+fn connection_whose_server_does_not_close_gives_its_slot_to_a_check() {
+    let mut stage = Stage::with_slots(8, HTTP, (Faults::none(), 61), 2);
+    for origin in &mut stage.origins {
+        origin.manner = Manner::Lingers;
+    }
+    stage.run(Span::from_secs(21));
+    let checks = checks(&stage);
+    assert!(checks.iter().all(|count| *count >= 9), "one each 2 s: {checks:?}");
+    assert!((0..8).all(|at| stage.word(at) == "UP"));
+}
+
+#[test]
+fn checks_that_lack_a_slot_are_made_in_the_order_of_their_waiting() {
+    let mut stage = Stage::with_slots(8, HTTP, (Faults::none(), 62), 1);
+    for origin in &mut stage.origins {
+        origin.manner = Manner::Silent;
+    }
+    // Each check takes its timeout of 500 ms, and servers are checked each second while they fail.
+    stage.run(Span::from_secs(41));
+    let (most, least) = (checks(&stage).into_iter().max(), checks(&stage).into_iter().min());
+    assert!(least >= Some(9) && most <= Some(11), "{:?}", checks(&stage));
+    assert!((0..8).all(|at| stage.word(at) == "DOWN"));
+    let postponed = stage.roster.postponed();
+    assert!((60..=100).contains(&postponed), "each check is counted once: {postponed}");
+    // Those that wait stay in their order over a reload, and those that were removed wait no longer.
+    for servers in [4, 8] {
+        stage.reload(servers, HTTP);
+        stage.run(Span::from_secs(20));
+    }
+    stage.origins.iter_mut().for_each(|origin| origin.manner = Manner::Status(200));
+    stage.origins.iter_mut().for_each(|origin| origin.open.clear());
+    stage.run(Span::from_secs(20));
+    assert!((0..8).all(|at| stage.word(at) == "UP"));
     stage.prober.change(&mut stage.reactor, Vec::new());
     stage.run(Span::from_secs(3));
     assert_eq!(stage.net.open_sockets(), 0);

@@ -1,0 +1,58 @@
+//! Commands that wait for the thread that reloads: edits, certificates that are put in force, and reloads.
+//! In: the command, whether its client is still served. Out: the outcome of the command.
+//! Limits: those of `LiveEdits::make` and `Reloads::wait_for`. A client that waits leaves its place to others; see
+//! `connection.rs`.
+
+use std::sync::Arc;
+
+use rustix::process::{Signal, getpid, kill_process};
+use tidegate_config::live_edit::LiveEdit;
+use tidegate_config::model::GivenCertificate;
+
+use super::Operations;
+use super::command::Outcome;
+use super::command::Reply::{Changed, Shown};
+use crate::configuration::dropped_note;
+
+/// A command that waits.
+#[derive(Debug)]
+pub(super) enum Pending {
+    /// The configuration is to be edited.
+    Edit(LiveEdit),
+    /// The certificate that waits for the one at this path is to be used.
+    Certificate(String, Arc<GivenCertificate>),
+    /// The configuration is to be read again.
+    Reload,
+}
+
+impl Pending {
+    /// Runs the command. `was_ended`: its connection was closed for a new one.
+    pub(super) fn run(self, operations: &Operations, was_ended: &dyn Fn() -> bool) -> Outcome {
+        let make = |edit| operations.edits.make(edit, &operations.config(), was_ended);
+        match self {
+            Self::Edit(edit) => {
+                let text = edit.to_string();
+                Ok(match make(edit)? {
+                    true => Changed(String::new()),
+                    false => Shown(format!("# nothing to change: {text}\n")),
+                })
+            }
+            Self::Certificate(path, given) => {
+                let has_changed =
+                    make(LiveEdit::SetCertificate { path: path.clone(), given: given.clone() })?;
+                operations.staged.remove(&path, &given);
+                let text = format!("Committing {path}.\nSuccess!\n");
+                Ok(if has_changed { Changed(text) } else { Shown(text) })
+            }
+            Self::Reload => {
+                let order = || {
+                    kill_process(getpid(), Signal::HUP)
+                        .map_err(|error| format!("the signal cannot be sent: {error}"))
+                };
+                let dropped = operations.reloads.wait_for(order, was_ended)?;
+                let note = dropped_note(dropped).map_or_else(String::new, |note| note + "\n");
+                Ok(Changed(note))
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Checks that wait for a resource of this process, and connections that can give up theirs.
+//! In: targets whose checks lacked a slot, a descriptor or memory; connections whose checks have ended. Out: the check that is
+//! tried next; the connection that gives up its slot first.
+//! Limits: one place for each target; a line of the log each `LOG_SPAN`.
+//! Invariant: checks are tried in the order in which they began to wait.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use tidegate_base::{Moment, Span};
+use tidegate_reactor::SockId;
+
+/// How often the log states that checks wait.
+const LOG_SPAN: Span = Span::from_secs(60);
+
+/// The place of a check among those that wait.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Place(u64);
+
+/// See above.
+#[derive(Debug, Default)]
+pub(super) struct WaitingChecks {
+    /// The numbers of the targets, by their places.
+    targets: BTreeMap<Place, usize>,
+    /// How many checks have waited.
+    count: u64,
+    /// When the log may state that checks wait.
+    log_at: Moment,
+    /// The connections whose checks have ended, oldest first. Some may have ended themselves.
+    leaving: VecDeque<SockId>,
+}
+
+impl WaitingChecks {
+    /// A check begins to wait. Returns its place, and whether the log is to state that checks wait.
+    pub(super) fn add(&mut self, number: usize, now: Moment) -> (Place, bool) {
+        let place = Place(self.count);
+        self.count += 1;
+        self.targets.insert(place, number);
+        let is_logged = now >= self.log_at;
+        if is_logged {
+            self.log_at = now.after(LOG_SPAN);
+        }
+        (place, is_logged)
+    }
+
+    /// A check waits no longer.
+    pub(super) fn remove(&mut self, place: Place) {
+        self.targets.remove(&place);
+    }
+
+    /// The target at this place has another number now.
+    pub(super) fn renumber(&mut self, place: Place, number: usize) {
+        self.targets.insert(place, number);
+    }
+
+    /// Forgets all numbers, which are given again.
+    pub(super) fn forget_numbers(&mut self) {
+        self.targets.clear();
+    }
+
+    /// The target that has waited longest.
+    pub(super) fn first(&self) -> Option<usize> {
+        self.targets.first_key_value().map(|(_, number)| *number)
+    }
+
+    /// Adds a connection whose check has ended. `is_open`: whether an earlier one has not ended yet.
+    pub(super) fn add_leaving(&mut self, sock: SockId, is_open: impl Fn(SockId) -> bool) {
+        while self.leaving.pop_front_if(|oldest| !is_open(*oldest)).is_some() {}
+        self.leaving.push_back(sock);
+    }
+
+    /// Takes the connection whose check ended longest ago. It may have ended itself.
+    pub(super) fn take_leaving(&mut self) -> Option<SockId> {
+        self.leaving.pop_front()
+    }
+}
