@@ -181,25 +181,19 @@ impl Arranged {
             if let Some(listener) = &mut route.listener {
                 *listener = next.file_listeners[*listener];
             }
-            if let Some(ask) = &mut route.handling.ask {
-                ask.pool = next.file_pools[ask.pool];
-            }
+            route.map_pools(|pool| next.file_pools[pool]);
             match &mut route.action {
-                Action::Proxy(proxy) => proxy.pool.map_pools(|pool| next.file_pools[pool]),
                 Action::Lua(app) => *app = next.file_apps[*app],
                 // A hub is found by its name.
                 Action::Push(_)
+                | Action::Proxy(_)
                 | Action::Respond(_)
                 | Action::Redirect(_)
                 | Action::Synthetic
                 | Action::Echo => {}
             }
-            if let Some(mirror) = &mut route.handling.mirror {
-                mirror.pool = next.file_pools[mirror.pool];
-            }
             if let Some(hooks) = &mut route.handling.hooks {
                 hooks.app = next.file_apps[hooks.app];
-                hooks.pools.iter_mut().for_each(|pool| *pool = next.file_pools[*pool]);
             }
         }
         Ok(next)

@@ -22,7 +22,7 @@ use crate::loops;
 use crate::lua;
 use crate::map_gaps;
 use crate::maps::{self, Maps};
-use crate::model::{Config, Server, WebSocket};
+use crate::model::{Config, Origins, Server, WebSocket};
 use crate::pattern;
 use crate::pools::{self, Pools};
 use crate::push;
@@ -310,6 +310,7 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
         log,
         admin,
         traces,
+        origins: Origins::default(),
     }
 }
 

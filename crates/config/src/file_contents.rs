@@ -9,7 +9,7 @@ use crate::auth;
 use crate::choice::pools_of;
 use crate::findings::{Finding, Owner};
 use crate::maps;
-use crate::model::{Action, Config, KeyContent, PoolChoice, Proxy, RemoteAddress};
+use crate::model::{Action, Config, KeyContent, PoolChoice, Proxy, RemoteAddress, Route};
 use crate::report::Kind;
 use crate::sets;
 
@@ -35,27 +35,7 @@ pub fn supply(
     }
     supply_maps(config, &mut supplier);
     for (index, route) in config.routes.iter_mut().enumerate() {
-        let handling = &mut route.handling;
-        if let Some(auth) = &mut handling.auth {
-            let users = supplier.text(Owner::Route(index), &auth.file, auth::parse_users);
-            auth.users = users.unwrap_or_default();
-        }
-        if let Some(jwt) = &mut handling.jwt {
-            let owner = Owner::Route(index);
-            match &mut jwt.remote {
-                Some(remote) => supplier.authorities(owner, remote),
-                None => jwt.content = supplier.keys(owner, &jwt.file),
-            }
-        }
-        let pages = handling.errors.iter_mut().map(|error| &mut error.page);
-        let down = handling.maintenance.iter_mut().filter_map(|down| down.page.as_mut());
-        for page in pages.chain(down) {
-            let content =
-                supplier.bytes(Owner::Route(index), &page.file, PAGE_BYTES_MAX, |bytes| {
-                    Ok(bytes.into())
-                });
-            page.content = content.unwrap_or_default();
-        }
+        supplier.route(Owner::Route(index), route);
     }
     for (index, hub) in config.push.iter_mut().enumerate() {
         let Some(keys) = &mut hub.token_keys else { continue };
@@ -72,6 +52,19 @@ pub fn supply(
         true => Ok(()),
         false => Err(supplier.findings),
     }
+}
+
+/// As [`supply`], for the files that one route names.
+///
+/// # Errors
+/// As [`supply`].
+pub(crate) fn supply_route(
+    route: &mut Route,
+    read: impl FnMut(&str) -> Result<Vec<u8>, String>,
+) -> Result<(), Vec<Finding>> {
+    let mut supplier = Supplier { read, known: BTreeMap::new(), findings: Vec::new() };
+    supplier.route(Owner::Route(0), route);
+    if supplier.findings.is_empty() { Ok(()) } else { Err(supplier.findings) }
 }
 
 /// Reads the files of maps, and finds the pools that they name.
@@ -139,6 +132,27 @@ impl<F: FnMut(&str) -> Result<Vec<u8>, String>> Supplier<F> {
                 self.note(owner, path, what);
                 None
             }
+        }
+    }
+
+    /// Reads the files that a route names.
+    fn route(&mut self, owner: Owner, route: &mut Route) {
+        let handling = &mut route.handling;
+        if let Some(auth) = &mut handling.auth {
+            let users = self.text(owner, &auth.file, auth::parse_users);
+            auth.users = users.unwrap_or_default();
+        }
+        if let Some(jwt) = &mut handling.jwt {
+            match &mut jwt.remote {
+                Some(remote) => self.authorities(owner, remote),
+                None => jwt.content = self.keys(owner, &jwt.file),
+            }
+        }
+        let pages = handling.errors.iter_mut().map(|error| &mut error.page);
+        let down = handling.maintenance.iter_mut().filter_map(|down| down.page.as_mut());
+        for page in pages.chain(down) {
+            let content = self.bytes(owner, &page.file, PAGE_BYTES_MAX, |bytes| Ok(bytes.into()));
+            page.content = content.unwrap_or_default();
         }
     }
 

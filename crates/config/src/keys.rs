@@ -154,6 +154,14 @@ const fn key(
     Key { name, shape, preset, about, reason }
 }
 
+/// What a command states of a configuration.
+pub(crate) static COMMAND: Section = Section {
+    path: "the command",
+    about: "",
+    keys: &[key("route", Rows(&ROUTE), Absent, "", ""), key("pool", Named(&POOL), Absent, "", "")],
+    later: &[],
+};
+
 /// Maximum of a timeout setting.
 const TIMEOUT_MS_MAX: u64 = 24 * 3_600_000;
 /// Minimum of a timeout setting: about one tick of the timer wheel.

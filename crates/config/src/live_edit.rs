@@ -1,13 +1,16 @@
-//! Edits of a configuration by commands, while the process runs: servers of a pool, listeners and routes that are switched
-//! off, and certificates that are used in place of those in files.
+//! Edits of a configuration by commands, while the process runs: routes, pools and their servers, listeners and routes that are
+//! switched off, and certificates that are used in place of those in files.
 //! In: a checked configuration, an edit, texts of a command. Out: the edited configuration, or why it cannot be edited; how an
 //! edited configuration differs from its file, as commands.
-//! Never: adds or removes a pool or a listener, or leaves a configuration that a file could not contain (except for a
+//! Never: adds or removes a listener, or leaves a configuration that a file could not contain (except for a
 //! listener that is switched off and a given certificate): a pool keeps a server with a weight above 0, and a process a
 //! listener. Never shows a private key.
 //! Limits: `LISTED_MAX` names in a message; a pool has at most `arrange::INDEXES_MAX` servers.
 
 mod certificate;
+mod pool;
+mod route;
+mod stated;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,10 +18,17 @@ use std::sync::Arc;
 use crate::arrange::{bind_key, server_key};
 use crate::keys::{Shape, UPSTREAM};
 use crate::model::{Bind, Config, GivenCertificate, Listener, Pool, ServerAddress, Upstream};
-use crate::names::route_names;
 use crate::pattern;
 
 pub use self::certificate::{certificates_of, find_certificate};
+
+/// The files that an edit may name.
+pub struct EditFiles<'f> {
+    /// The folder from which relative paths start: that of the file of the configuration.
+    pub folder: &'f str,
+    /// Reads a file, or states why it cannot be read.
+    pub read: &'f dyn Fn(&str) -> Result<Vec<u8>, String>,
+}
 
 /// How many names a message lists.
 const LISTED_MAX: usize = 20;
@@ -58,6 +68,30 @@ pub enum LiveEdit {
         /// The new limit; `None`: unlimited.
         limit: Option<u32>,
     },
+    /// Adds a pool.
+    AddPool {
+        /// Its name.
+        pool: String,
+        /// Its settings: a table as TOML.
+        text: String,
+    },
+    /// Removes a pool that nothing uses.
+    RemovePool {
+        /// Its name.
+        pool: String,
+    },
+    /// Adds a route.
+    AddRoute {
+        /// Its settings: a table as TOML.
+        text: String,
+        /// The name of the route before which it is placed; `None`: after all routes.
+        before: Option<String>,
+    },
+    /// Removes a route.
+    RemoveRoute {
+        /// Its name in logs and statistics.
+        route: String,
+    },
     /// Switches a listener on or off.
     SwitchListener {
         /// Its name or address.
@@ -82,11 +116,11 @@ pub enum LiveEdit {
 }
 
 impl LiveEdit {
-    /// Edits the configuration. Returns false if it is already as the edit would leave it.
+    /// Edits the configuration. Returns false if it is already as the edit would leave it. `files`: those that a new route may name.
     ///
     /// # Errors
     /// The text states why the edit is refused. The configuration has not changed.
-    pub fn apply(&self, config: &mut Config) -> Result<bool, String> {
+    pub fn apply(&self, config: &mut Config, files: &EditFiles<'_>) -> Result<bool, String> {
         match self {
             Self::AddServer { pool, server } => add_server(find_pool(config, pool)?, server),
             Self::RemoveServer { pool, server } => remove_server(find_pool(config, pool)?, server),
@@ -100,7 +134,11 @@ impl LiveEdit {
                 Ok(core::mem::replace(known, *limit) != *limit)
             }
             Self::SwitchListener { listener, on } => switch_listener(config, listener, *on),
-            Self::SwitchRoute { route, on } => switch_route(config, route, *on),
+            Self::AddPool { pool, text } => pool::add(config, pool, text, files),
+            Self::RemovePool { pool } => pool::remove(config, pool),
+            Self::AddRoute { text, before } => route::add(config, text, before.as_deref(), files),
+            Self::RemoveRoute { route } => route::remove(config, route),
+            Self::SwitchRoute { route, on } => route::switch(config, route, *on),
             Self::SetCertificate { path, given } => certificate::set(config, path, given),
         }
     }
@@ -130,6 +168,13 @@ impl core::fmt::Display for LiveEdit {
             Self::SetLimit { pool, server, limit: None } => {
                 write!(f, "set server {pool}/{server} connections-max unlimited")
             }
+            Self::AddPool { pool, text } => write!(f, "add pool {pool} {text}"),
+            Self::RemovePool { pool } => write!(f, "del pool {pool}"),
+            Self::AddRoute { text, before: None } => write!(f, "add route {text}"),
+            Self::AddRoute { text, before: Some(before) } => {
+                write!(f, "add route {text} before {before}")
+            }
+            Self::RemoveRoute { route } => write!(f, "del route {route}"),
             Self::SwitchListener { listener, on: true } => write!(f, "enable listener {listener}"),
             Self::SwitchListener { listener, on: false } => {
                 write!(f, "disable listener {listener}")
@@ -143,26 +188,21 @@ impl core::fmt::Display for LiveEdit {
     }
 }
 
-/// The edits that turn `file` into `edited`, which has the same pools and listeners. No pool is without servers in between.
+/// The edits that turn `file` into `edited`, which was made from it by edits. No pool is without servers in between, and none
+/// that is used is removed.
 #[must_use]
 pub fn differences(file: &Config, edited: &Config) -> Vec<LiveEdit> {
     let mut edits = Vec::new();
-    for (before, after) in file.pools.iter().zip(&edited.pools) {
-        if before.servers != after.servers {
-            compare_servers((&after.name, &before.servers, &after.servers), &mut edits);
-        }
-    }
+    route::compare_removed(file, edited, &mut edits);
+    pool::compare(file, edited, &mut edits);
     for (before, after) in file.listeners.iter().zip(&edited.listeners) {
         if before.is_off != after.is_off {
             let listener = after.name.clone();
             edits.push(LiveEdit::SwitchListener { listener, on: !after.is_off });
         }
     }
-    let routes = file.routes.iter().zip(&edited.routes).zip(route_names(edited));
-    for ((_, after), route) in routes.filter(|((before, after), _)| before.is_off != after.is_off) {
-        edits.push(LiveEdit::SwitchRoute { route, on: !after.is_off });
-    }
-    certificate::compare(file, edited, &mut edits);
+    route::compare(file, edited, &mut edits);
+    certificate::compare(edited, &mut edits);
     edits
 }
 
@@ -394,16 +434,6 @@ fn switch_listener(config: &mut Config, name: &str, on: bool) -> Result<bool, St
     Ok(true)
 }
 
-fn switch_route(config: &mut Config, name: &str, on: bool) -> Result<bool, String> {
-    let names = route_names(config);
-    let Some(at) = names.iter().position(|known| known == name) else {
-        return Err(format!("no route {name:?}; the routes are: {}", listed(names.into_iter())));
-    };
-    let is_changed = config.routes[at].is_off == on;
-    config.routes[at].is_off = !on;
-    Ok(is_changed)
-}
-
 /// Refuses to switch off a listener that could not be switched on again, and the only one.
 fn check_switch(listeners: &[Listener], at: usize) -> Result<(), String> {
     let name = &listeners[at].name;
@@ -422,6 +452,9 @@ fn check_switch(listeners: &[Listener], at: usize) -> Result<(), String> {
 }
 
 #[cfg(test)]
+mod parts_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::parse;
@@ -431,6 +464,11 @@ mod tests {
         [[route]]\nproxy = \"p\"\n[[route]]\npath = \"/q/*\"\nproxy = \"q\"\n\
         [pool.p]\nservers = [\"10.0.0.1:1\", { address = \"10.0.0.2:1\", weight = 0 }]\n\
         [pool.q]\nservers = [\"app.internal:1\"]\nagent = { port = 9 }\n";
+
+    /// Files that no edit can read.
+    pub(super) fn no_files() -> EditFiles<'static> {
+        EditFiles { folder: "/etc", read: &|path| Err(format!("no {path} in a test")) }
+    }
 
     fn file() -> Config {
         parse(FILE, "the test").expect("it is valid")
@@ -467,12 +505,12 @@ mod tests {
     fn differences_after(edits: &[LiveEdit]) -> Vec<String> {
         let (file, mut edited) = (file(), file());
         for edit in edits {
-            assert_eq!(edit.apply(&mut edited), Ok(true), "{edit}");
+            assert_eq!(edit.apply(&mut edited, &no_files()), Ok(true), "{edit}");
         }
         let differences = differences(&file, &edited);
         let mut again = file;
         for edit in &differences {
-            assert_eq!(edit.apply(&mut again), Ok(true), "{edit}");
+            assert_eq!(edit.apply(&mut again, &no_files()), Ok(true), "{edit}");
         }
         let sorted = |config: &Config| {
             let mut all: Vec<String> = config
@@ -554,7 +592,7 @@ mod tests {
             switch("web", true),
             switch_route("*", true),
         ] {
-            assert_eq!(edit.apply(&mut config), Ok(false), "{edit}");
+            assert_eq!(edit.apply(&mut config, &no_files()), Ok(false), "{edit}");
         }
         assert_eq!(config.pools, file().pools);
     }
@@ -562,7 +600,7 @@ mod tests {
     #[test]
     fn refusals_name_what_exists_and_change_nothing() {
         let mut config = file();
-        assert_eq!(switch("web", false).apply(&mut config), Ok(true));
+        assert_eq!(switch("web", false).apply(&mut config, &no_files()), Ok(true));
         let before = config.clone();
         for (edit, expected) in [
             (add("x", "10.0.0.3:1", &[]), "no pool \"x\"; the pools are: p, q"),
@@ -578,13 +616,14 @@ mod tests {
             (switch("x", false), "the listeners are: web, 127.0.0.1:81, local"),
             (switch("local", false), "could not be enabled again"),
         ] {
-            let refusal = edit.apply(&mut config).expect_err("it is refused");
+            let refusal = edit.apply(&mut config, &no_files()).expect_err("it is refused");
             assert!(refusal.contains(expected), "{edit}: {refusal}");
             assert_eq!(config, before, "{edit}");
         }
         let mut one = file();
         one.listeners.truncate(1);
-        let refusal = switch("web", false).apply(&mut one).expect_err("it is the only one");
+        let refusal =
+            switch("web", false).apply(&mut one, &no_files()).expect_err("it is the only one");
         assert!(refusal.contains("the only one that is enabled"), "{refusal}");
     }
 

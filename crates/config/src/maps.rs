@@ -35,6 +35,12 @@ impl Maps {
         found
     }
 
+    /// The maps of a checked configuration, whose places are not known.
+    pub(crate) fn of(maps: &[ValueMap]) -> Self {
+        let places = vec![0..0; maps.len()];
+        Self { maps: maps.to_vec(), places, value_places: vec![Vec::new(); maps.len()] }
+    }
+
     /// The values of a map in the configuration itself, by their numbers, with the place of the first entry of each.
     pub(crate) fn values(&self, map: usize) -> Vec<Located> {
         let (Some(map), Some(places)) = (self.maps.get(map), self.value_places.get(map)) else {

@@ -23,6 +23,7 @@ mod health;
 mod identity;
 mod mirror;
 mod networks;
+mod origins;
 mod proxy_sources;
 mod rate;
 mod remote_address;
@@ -60,6 +61,7 @@ pub use health::{AgentCheck, CheckKind, CheckMethod, HealthCheck, HttpCheck};
 pub use identity::{ID_FIELD_BYTES_MAX, Keep, RequestIds, Trace};
 pub use mirror::Mirror;
 pub use networks::{AddressSet, Addresses, NetworkSet, RANGES_MAX};
+pub use origins::{Origin, Origins, Stated};
 pub use proxy_sources::ProxySources;
 pub use rate::{Rate, RateExcess};
 pub use remote_address::RemoteAddress;
@@ -101,6 +103,8 @@ pub struct Config {
     pub admin: Option<Admin>,
     /// `[traces]`; `None`: no spans are recorded.
     pub traces: Option<Traces>,
+    /// Which routes and pools commands have added and removed.
+    pub origins: Origins,
 }
 
 /// `[log]`: what is written about requests.

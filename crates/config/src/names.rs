@@ -31,7 +31,7 @@ pub fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
 }
 
 /// The first host and the first path of a route, "*" if it has no such conditions.
-fn route_name(route: &Route) -> String {
+pub(crate) fn route_name(route: &Route) -> String {
     let host = match route.hosts.first() {
         Some(HostPattern::Exact(host)) => host.clone(),
         Some(HostPattern::Below(suffix)) => format!("*{suffix}"),

@@ -23,8 +23,8 @@ use tidegate_base::limits::WEBSOCKET_SETTINGS_MAX;
 
 use crate::findings::Owner;
 use crate::model::{
-    Action, AddressSet, Handling, HeaderCondition, PathPattern, Placeholder, PoolChoice, Proxy,
-    Push, Redirect, Respond, Route, RouteTimeouts, Template, UpstreamHost, WebSocket,
+    Action, AddressSet, Handling, HeaderCondition, Listener, PathPattern, Placeholder, PoolChoice,
+    Proxy, Push, Redirect, Respond, Route, RouteTimeouts, Template, UpstreamHost, WebSocket,
 };
 use crate::pattern::{self, ValueError};
 use crate::push;
@@ -76,12 +76,10 @@ pub(crate) fn read(
             routes.push((route, table.place.clone()));
         }
     }
-    check_filters(&routes, known.listeners, notes);
-    let mut changed = routes.iter().filter(|(route, _)| route.websocket.is_some());
-    if let Some((_, place)) = changed.nth(WEBSOCKET_SETTINGS_MAX) {
-        let what = "too many routes have `websocket` settings of their own";
-        let note = Note::new(Kind::Value, place.clone(), what);
-        notes.error(note.allowed(format!("up to {WEBSOCKET_SETTINGS_MAX} such routes")));
+    let all = routes.iter().map(|(route, _)| route);
+    if let Err((at, what, allowed)) = check_limits(all, &known.listeners.listeners) {
+        let note = Note::new(Kind::Value, routes[at].1.clone(), what);
+        notes.error(note.allowed(allowed));
     }
     routes
 }
@@ -89,23 +87,31 @@ pub(crate) fn read(
 /// Maximum number of different filters of responses.
 const FILTERS_MAX: usize = u16::MAX as usize;
 
-/// Notes an error if responses may need more filters than can be numbered: each route that edits responses needs a
-/// filter for each Strict-Transport-Security value of its listeners.
-fn check_filters(routes: &[(Route, Range<usize>)], listeners: &Listeners, notes: &mut Notes) {
-    let policies = listeners.listeners.iter().filter(|listener| listener.hsts.is_some()).count();
-    let count = |(route, _): &(Route, Range<usize>)| {
+/// Checks the limits of all routes together: responses must not need more filters than can be numbered (each route that edits
+/// responses needs a filter for each Strict-Transport-Security value of its listeners).
+///
+/// # Errors
+/// The index of the route that exceeds a limit, what is wrong, and what is allowed.
+pub(crate) fn check_limits<'r>(
+    routes: impl Iterator<Item = &'r Route>,
+    listeners: &[Listener],
+) -> Result<(), (usize, &'static str, String)> {
+    let policies = listeners.iter().filter(|listener| listener.hsts.is_some()).count();
+    let (mut filters, mut changed) = (1 + policies, 0);
+    for (at, route) in routes.enumerate() {
         let edits = route.handling.changes_responses();
-        usize::from(route.hsts.is_some()) + if edits { 2 + policies } else { 0 }
-    };
-    let mut total = 1 + policies;
-    for route in routes {
-        total += count(route);
-        if total > FILTERS_MAX {
-            let what = "too many routes edit responses";
-            let note = Note::new(Kind::Value, route.1.clone(), what);
-            return notes.error(note.allowed(format!("up to {FILTERS_MAX} different filters")));
+        filters += usize::from(route.hsts.is_some()) + if edits { 2 + policies } else { 0 };
+        changed += usize::from(route.websocket.is_some());
+        if filters > FILTERS_MAX {
+            let allowed = format!("up to {FILTERS_MAX} different filters");
+            return Err((at, "too many routes edit responses", allowed));
+        }
+        if changed > WEBSOCKET_SETTINGS_MAX {
+            let what = "too many routes have `websocket` settings of their own";
+            return Err((at, what, format!("up to {WEBSOCKET_SETTINGS_MAX} such routes")));
         }
     }
+    Ok(())
 }
 
 fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<Route> {

@@ -113,7 +113,7 @@ fn check_pools(
         return;
     }
     let used: BTreeSet<usize> =
-        routes.iter().flat_map(|(route, _)| route.pools().chain(also_used(route))).collect();
+        routes.iter().flat_map(|(route, _)| route.pools().chain(route.also_used())).collect();
     let is_named = |name: &str| {
         let of_hub = |hub: &Push| hub.backend.as_ref().is_some_and(|backend| backend.pool == name);
         apps.use_pool(name) || hubs.iter().any(of_hub)
@@ -127,12 +127,6 @@ fn check_pools(
             );
         }
     }
-}
-
-/// The pools that the route asks about its requests, and that get copies of them.
-fn also_used(route: &Route) -> impl Iterator<Item = usize> {
-    let asked = route.handling.ask.as_ref().map(|ask| ask.pool);
-    asked.into_iter().chain(route.handling.mirror.as_ref().map(|mirror| mirror.pool))
 }
 
 /// How the route chooses a pool; `None` if it sends no request to a server.

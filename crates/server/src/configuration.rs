@@ -9,16 +9,17 @@
 //! Invariant: the workers are changed one after the other, by one thread.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate_base::Address;
+use tidegate_config::SUPPLIED_BYTES_MAX;
 use tidegate_config::arrange::{Arranged, Life};
 use tidegate_config::findings::{Finding, Owner};
-use tidegate_config::live_edit::{self, LiveEdit};
+use tidegate_config::live_edit::{self, EditFiles, LiveEdit};
 use tidegate_config::model::{Bind, Config, Push, ReloadOn};
 use tidegate_gate::inventory::Inventory;
 use tidegate_gate::process_state::ProcessState;
@@ -29,6 +30,7 @@ use crate::admin::{Operations, Reloads};
 use crate::apply_settings::{InUse, removed_in_use};
 use crate::certificates::TlsLoader;
 use crate::events::{self, EventKind};
+use crate::files;
 use crate::handover::{Handover, Order, Rehearsal};
 use crate::health::Checks;
 use crate::inheritance::is_at;
@@ -237,7 +239,12 @@ impl Configuration {
         loader: &mut TlsLoader,
     ) -> Result<bool, String> {
         let mut config = (*self.read.edited).clone();
-        if !edit.apply(&mut config)? {
+        let paths = self.source.as_ref().map(|source| source.paths()).unwrap_or_default();
+        let folder = paths.first().and_then(|path| path.parent()).and_then(Path::to_str);
+        let read =
+            |path: &str| files::read(path, SUPPLIED_BYTES_MAX).map_err(|error| error.to_string());
+        let files = EditFiles { folder: folder.unwrap_or_default(), read: &read };
+        if !edit.apply(&mut config, &files)? {
             return Ok(false);
         }
         self.check_managed(&config)?;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{LiveEdit, find_listener, listed};
-use crate::model::{CertificatePaths, Config, GivenCertificate, Listener, TlsIdentity};
+use crate::model::{CertificatePaths, Config, GivenCertificate, Listener, Pool, TlsIdentity};
 
 /// The certificates that listeners present, and those that are presented to servers.
 pub fn certificates_of(config: &Config) -> impl Iterator<Item = &CertificatePaths> {
@@ -74,12 +74,18 @@ pub(super) fn set(
     Ok(has_changed)
 }
 
-/// Adds the edits that set the certificates of `edited`, each path once.
-pub(super) fn compare(file: &Config, edited: &Config, edits: &mut Vec<LiveEdit>) {
+/// Uses the certificates that commands have given for paths that a new pool names as well.
+pub(super) fn share(config: &Config, pool: &mut Pool) {
+    let Some(own) = pool.tls.as_mut().and_then(|tls| tls.client_cert.as_mut()) else { return };
+    let mut known = certificates_of(config).filter(|known| known.cert == own.cert);
+    own.given = known.find_map(|known| known.given.clone());
+}
+
+/// Adds the edits that set the certificates of `edited`, each path once. No file contains such certificates.
+pub(super) fn compare(edited: &Config, edits: &mut Vec<LiveEdit>) {
     let mut known = BTreeSet::new();
-    for (before, after) in certificates_of(file).zip(certificates_of(edited)) {
+    for after in certificates_of(edited) {
         if let Some(given) = &after.given
-            && before.given.as_ref() != Some(given)
             && known.insert(&after.cert)
         {
             let (path, given) = (after.cert.clone(), Arc::clone(given));
@@ -101,6 +107,7 @@ fn paths_of<'c>(certificates: impl Iterator<Item = &'c CertificatePaths>) -> Str
 #[cfg(test)]
 mod tests {
     use super::super::differences;
+    use super::super::tests::no_files;
     use super::*;
     use crate::parse;
 
@@ -131,7 +138,7 @@ mod tests {
             (set("/a.pem", "y"), true),
             (set("/c.pem", "z"), true),
         ] {
-            assert_eq!(edit.apply(&mut edited), Ok(changes), "{edit}");
+            assert_eq!(edit.apply(&mut edited, &no_files()), Ok(changes), "{edit}");
         }
         let given: Vec<_> = certificates_of(&edited)
             .map(|one| one.given.as_ref().map_or("", |given| given.summary.as_str()))
@@ -142,9 +149,31 @@ mod tests {
         assert_eq!(texts, ["set tls cert /a.pem << (names y)", "set tls cert /c.pem << (names z)"]);
         let mut again = file;
         for edit in &edits {
-            assert_eq!(edit.apply(&mut again), Ok(true), "{edit}");
+            assert_eq!(edit.apply(&mut again, &no_files()), Ok(true), "{edit}");
         }
         assert_eq!(again, edited);
+    }
+
+    #[test]
+    fn added_pool_uses_the_given_certificate_of_its_path() {
+        let mut edited = file();
+        let text = "{ servers = [\"10.0.0.2:1\"], tls = { client-cert = { cert = \"/c.pem\", key = \"/c.key\" } } }";
+        let added = LiveEdit::AddPool { pool: "q".to_owned(), text: text.to_owned() };
+        for edit in [set("/c.pem", "z"), added, LiveEdit::RemoveRoute { route: "*".to_owned() }] {
+            assert_eq!(edit.apply(&mut edited, &no_files()), Ok(true), "{edit}");
+        }
+        let given = certificates_of(&edited).last().and_then(|last| last.given.as_ref());
+        assert_eq!(given.map(|given| given.summary.as_str()), Some("names z"));
+        let removed = LiveEdit::RemovePool { pool: "p".to_owned() };
+        assert_eq!(removed.apply(&mut edited, &no_files()), Ok(true));
+        let texts: Vec<_> = differences(&file(), &edited).iter().map(ToString::to_string).collect();
+        let expected = [
+            "del route *",
+            "del pool p",
+            &format!("add pool q {text}"),
+            "set tls cert /c.pem << (names z)",
+        ];
+        assert_eq!(texts, expected);
     }
 
     #[test]
@@ -170,7 +199,10 @@ mod tests {
             assert!(refusal.contains(part), "{name}: {refusal}");
         }
         let (mut edited, edit) = (config.clone(), set("one", "x"));
-        assert!(edit.apply(&mut edited).is_err_and(|why| why.contains("no certificate \"one\"")));
+        assert!(
+            edit.apply(&mut edited, &no_files())
+                .is_err_and(|why| why.contains("no certificate \"one\""))
+        );
         assert_eq!(edited, config);
     }
 }

@@ -77,6 +77,24 @@ impl Route {
         let chosen = self.handling.hooks.iter().flat_map(|hooks| hooks.pools.iter().copied());
         own.into_iter().flatten().chain(chosen)
     }
+
+    /// The pools that the route asks about its requests, and that get copies of them.
+    pub fn also_used(&self) -> impl Iterator<Item = usize> {
+        let asked = self.handling.ask.as_ref().map(|ask| ask.pool);
+        asked.into_iter().chain(self.handling.mirror.as_ref().map(|mirror| mirror.pool))
+    }
+
+    /// Replaces the index of each pool.
+    pub fn map_pools(&mut self, index_of: impl Fn(usize) -> usize) {
+        if let Action::Proxy(proxy) = &mut self.action {
+            proxy.pool.map_pools(&index_of);
+        }
+        let handling = &mut self.handling;
+        let asked = handling.ask.iter_mut().map(|ask| &mut ask.pool);
+        let copied = handling.mirror.iter_mut().map(|mirror| &mut mirror.pool);
+        let chosen = handling.hooks.iter_mut().flat_map(|hooks| &mut hooks.pools);
+        asked.chain(copied).chain(chosen).for_each(|pool| *pool = index_of(*pool));
+    }
 }
 
 /// Edits of header fields. Names are in lower case.

@@ -241,6 +241,35 @@ const COMMANDS: &[Command] = &[
         run: |arguments, _| edits::switch_listener("enable", arguments, true),
     },
     Command {
+        words: &["add", "pool"],
+        arguments: "NAME { SETTINGS }",
+        about: "adds a pool, until the next reload of the file; the table is TOML, as in [pool.NAME]",
+        example: "add pool api { servers = [\"10.0.0.9:8000\"], queue-max = 100 }",
+        run: edits::add_pool,
+    },
+    Command {
+        words: &["del", "pool"],
+        arguments: "NAME",
+        about: "removes a pool that no route, listener or application uses, until the next reload of the file",
+        example: "del pool api",
+        run: edits::remove_pool,
+    },
+    Command {
+        words: &["add", "route"],
+        arguments: "{ SETTINGS } [before NAME]",
+        about: "adds a route after all others or before one of them, until the next reload of the file, and states its name; the table is \
+                TOML, as in [[route]]",
+        example: "add route { host = \"a.example\", proxy = \"api\" } before *",
+        run: edits::add_route,
+    },
+    Command {
+        words: &["del", "route"],
+        arguments: "NAME",
+        about: "removes a route, until the next reload of the file; requests in progress complete",
+        example: "del route a.example",
+        run: edits::remove_route,
+    },
+    Command {
         words: &["disable", "route"],
         arguments: "NAME",
         about: "requests no longer match a route, so that the next route that matches takes them, until `enable route` or the next reload \

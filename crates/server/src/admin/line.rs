@@ -14,6 +14,7 @@ use std::time::Instant;
 use super::command::{self, Outcome, Reply};
 use super::connection::Connection;
 use super::token::Rights;
+use super::words::words_of;
 use super::{Caller, Input, Operations, certificates, wait};
 use crate::staged_certificates::PEM_BYTES_MAX;
 
@@ -77,7 +78,7 @@ enum Step<'l> {
 impl<'l> Step<'l> {
     /// The step of one command; the error states the commands.
     fn of(text: &'l str) -> Result<Self, String> {
-        let mut words: Vec<&str> = text.split_ascii_whitespace().collect();
+        let mut words = words_of(text);
         if words.len() > 2 && words[1..3] == ["ssl", "cert"] {
             // HAProxy's word.
             words[1] = "tls";
@@ -373,6 +374,10 @@ mod tests {
             "enable listener 127.0.0.1:1",
             "disable route *",
             "enable route *",
+            "add pool n { servers = [] }",
+            "del pool p",
+            "add route { proxy = \"p\" }",
+            "del route *",
             "set tls cert /a.pem <<",
             "commit tls cert /a.pem",
             "abort ssl cert /a.pem",

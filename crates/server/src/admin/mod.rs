@@ -32,6 +32,7 @@ mod table;
 mod tls;
 pub(crate) mod token;
 mod wait;
+mod words;
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};

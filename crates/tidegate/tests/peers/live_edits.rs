@@ -153,7 +153,20 @@ impl Client {
     }
 
     fn send(&mut self) {
-        self.0.get_mut().write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").expect("it is open");
+        self.send_for("/");
+    }
+
+    fn send_for(&mut self, path: &str) {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+        self.0.get_mut().write_all(request.as_bytes()).expect("it is open");
+    }
+
+    /// The body of the response for a path.
+    fn get_path(&mut self, path: &str) -> String {
+        self.send_for(path);
+        let (head, body) = self.receive();
+        assert!(head.starts_with("http/1.1 200 "), "{path}: {head}{body}");
+        body
     }
 
     /// The head and the body of a response.
@@ -250,6 +263,75 @@ fn requests_flow_while_a_server_is_added_moved_limited_and_deleted() {
     for part in ["add server", "address", "connections-max", "del server"] {
         assert!(events.contains(part), "{part}: {events}");
     }
+}
+
+#[test]
+fn requests_flow_while_pools_and_routes_are_added_and_deleted() {
+    let [a, b, c] = ['a', 'b', 'c'].map(|letter| Origin::start(letter, true));
+    let edited = Edited::start("edits-parts", a.address);
+    let pool = |of: &Origin| format!("{{ servers = [\"{}\"], queue-max = 9 }}", of.address);
+    let (add_b, add_c) = (format!("add pool b {}", pool(&b)), format!("add pool c {}", pool(&c)));
+    let route_c = "add route { path = \"/c/*\", proxy = \"c\" }";
+    with_load(edited.operated.door, |continue_load| {
+        let mut client = Client::connect(edited.operated.door);
+        assert_eq!(client.get_path("/c/x"), "a");
+        edited.ctl(&add_b);
+        edited.ctl(&add_c);
+        let refusal = edited.refusal(route_c);
+        assert!(refusal.contains("help: append `before *#2`"), "{refusal}");
+        assert_eq!(edited.ctl(&format!("{route_c} before *#2")).trim(), "# route /c/*");
+        assert_eq!(client.get_path("/c/x"), "c");
+        continue_load();
+        let refusal = edited.refusal("del pool c");
+        assert!(refusal.contains("pool \"c\" is used by route /c/*"), "{refusal}");
+        // The pool after it keeps its requests, its counters and its connections.
+        edited.ctl("del pool b");
+        assert_eq!(client.get_path("/c/x"), "c");
+        assert_eq!(edited.stat(&format!("c,{},", c.address), "stot"), "2");
+        assert_eq!(edited.edits(), format!("{add_c}\n{route_c} before *#2"));
+        edited.ctl(&format!("add server c/{}", b.address));
+        wait_until("served by both servers", || {
+            client.get_path("/c/x");
+            b.count() > 0
+        });
+        continue_load();
+        edited.ctl("del route /c/*");
+        assert_eq!(client.get_path("/c/x"), "a");
+        edited.ctl("del pool c");
+        assert_eq!(edited.edits(), "");
+        // The same parts again, which the reload drops.
+        edited.ctl(&add_c);
+        edited.ctl(&format!("{route_c} before *#2"));
+        assert_eq!(client.get_path("/c/x"), "c");
+        let dropped = edited.ctl("reload");
+        assert!(dropped.contains("edits dropped 2"), "{dropped}");
+        assert_eq!(client.get_path("/c/x"), "a");
+        continue_load();
+    });
+    let wrong = edited.refusal("add pool n { server = [\"10.0.0.9:1\"] }");
+    for part in ["unknown setting `server` in [pool", "help: write servers = "] {
+        assert!(wrong.contains(part), "{part}: {wrong}");
+    }
+    let refusal = edited.refusal("add route { path = \"/n\", proxy = \"n\" } before *");
+    assert!(refusal.contains("there is no pool \"n\""), "{refusal}");
+}
+
+#[test]
+fn requests_of_a_deleted_route_and_pool_complete() {
+    let (other, held) = (Origin::start('o', true), Origin::start('h', false));
+    let edited = Edited::start("edits-held-parts", other.address);
+    edited.ctl(&format!("add pool held {{ servers = [\"{}\"] }}", held.address));
+    edited.ctl("add route { path = \"/h\", proxy = \"held\" } before *#2");
+    let mut first = Client::connect(edited.operated.door);
+    first.send_for("/h");
+    wait_until("at the server", || held.count() == 1);
+    edited.ctl("del route /h");
+    edited.ctl("del pool held");
+    assert_eq!(Client::connect(edited.operated.door).get_path("/h"), "o");
+    held.open();
+    let (head, body) = first.receive();
+    assert!(head.starts_with("http/1.1 200 ") && body == "h", "{head}{body}");
+    assert_eq!(first.get_path("/h"), "o");
 }
 
 #[test]
