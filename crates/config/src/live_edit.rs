@@ -144,6 +144,29 @@ impl LiveEdit {
     }
 }
 
+impl LiveEdit {
+    /// The addresses of servers that the edit adds; none if its text is wrong, which `apply` states.
+    #[must_use]
+    pub fn added_addresses(&self) -> Vec<ServerAddress> {
+        match self {
+            Self::AddServer { server, .. } => vec![server.address.clone()],
+            Self::SetAddress { address, .. } => vec![address.clone()],
+            Self::AddPool { pool, text } => {
+                let added = stated::read_pool(pool, text, "").map(|pool| pool.servers);
+                added.unwrap_or_default().into_iter().map(|server| server.address).collect()
+            }
+            Self::RemoveServer { .. }
+            | Self::SetLimit { .. }
+            | Self::RemovePool { .. }
+            | Self::AddRoute { .. }
+            | Self::RemoveRoute { .. }
+            | Self::SwitchListener { .. }
+            | Self::SwitchRoute { .. }
+            | Self::SetCertificate { .. } => Vec::new(),
+        }
+    }
+}
+
 /// As the command that makes the edit; of a certificate without its lines.
 impl core::fmt::Display for LiveEdit {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {

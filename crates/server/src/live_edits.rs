@@ -20,6 +20,8 @@ use crate::resolve::{self, Found, LookUps};
 const WAITING_MAX: usize = 64;
 /// How long a command waits. Shorter than the timeout of `tidegate ctl`.
 const WAIT_MAX: Duration = Duration::from_secs(20);
+/// After this time, no further name of an edit is looked up.
+const NAMES_SPAN_MAX: Duration = Duration::from_secs(5);
 /// How often a command that waits looks whether its connection was closed for a new one.
 const LOOK_SPAN: Duration = Duration::from_millis(50);
 
@@ -92,28 +94,31 @@ impl LiveEdits {
         .to_owned())
     }
 
-    /// The addresses of the name in an edit, or why it has none. Names of `known` keep their addresses.
+    /// The addresses of the names in an edit, or why they have none. No name after one without addresses is looked up. Names of `known` keep their addresses.
     fn resolve(&self, edit: &LiveEdit, known: &Config, was_ended: &dyn Fn() -> bool) -> Found {
-        let address = match edit {
-            LiveEdit::AddServer { server, .. } => &server.address,
-            LiveEdit::SetAddress { address, .. } => address,
-            LiveEdit::RemoveServer { .. }
-            | LiveEdit::SetLimit { .. }
-            | LiveEdit::SwitchListener { .. }
-            | LiveEdit::SwitchRoute { .. }
-            | LiveEdit::SetCertificate { .. } => return Found::new(),
-        };
-        match address {
-            ServerAddress::Name(name, port) => {
-                let server = (name.clone(), *port);
-                if resolve::names_of(known).contains(&server) {
-                    return Found::new();
-                }
-                let addresses = self.look_ups.find(&server, was_ended);
-                Found::from([(server, addresses)])
+        let mut found = Found::new();
+        let known = resolve::names_of(known);
+        let deadline = Instant::now() + NAMES_SPAN_MAX;
+        for address in edit.added_addresses() {
+            let server = match address {
+                ServerAddress::Name(name, port) => (name, port),
+                ServerAddress::Ip(_) | ServerAddress::Unix(_) => continue,
+            };
+            if known.contains(&server) || found.contains_key(&server) {
+                continue;
             }
-            ServerAddress::Ip(_) | ServerAddress::Unix(_) => Found::new(),
+            let addresses = match (found.values().all(Result::is_ok), Instant::now() < deadline) {
+                (false, _) => {
+                    Err("not resolved, because an earlier name has no address".to_owned())
+                }
+                (true, false) => {
+                    Err(format!("the names were not resolved within {NAMES_SPAN_MAX:?}"))
+                }
+                (true, true) => self.look_ups.find(&server, was_ended),
+            };
+            found.insert(server, addresses);
         }
+        found
     }
 
     /// The edits that wait, in their order.

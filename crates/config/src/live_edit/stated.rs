@@ -71,10 +71,10 @@ pub(super) fn read_route(
 ///
 /// # Errors
 /// The mistakes in the text.
-pub(super) fn read_pool(name: &str, text: &str, files: &EditFiles<'_>) -> Result<Pool, String> {
+pub(super) fn read_pool(name: &str, text: &str, folder: &str) -> Result<Pool, String> {
     // A name with a dot would be a table in a table.
     let text = format!("pool = {{ {name:?} = {text} }}");
-    let mut found = read_part(text, files.folder, pools::read)?.pools;
+    let mut found = read_part(text, folder, pools::read)?.pools;
     match (found.pop(), found.is_empty()) {
         (Some(pool), true) => Ok(pool),
         _ => Err("state one pool, such as { servers = [\"10.0.0.1:80\"] }".to_owned()),

@@ -245,14 +245,14 @@ const COMMANDS: &[Command] = &[
         arguments: "NAME { SETTINGS }",
         about: "adds a pool, until the next reload of the file; the table is TOML, as in [pool.NAME]",
         example: "add pool api { servers = [\"10.0.0.9:8000\"], queue-max = 100 }",
-        run: edits::add_pool,
+        run: |arguments, _| edits::add_pool(arguments),
     },
     Command {
         words: &["del", "pool"],
         arguments: "NAME",
         about: "removes a pool that no route, listener or application uses, until the next reload of the file",
         example: "del pool api",
-        run: edits::remove_pool,
+        run: |arguments, _| edits::remove_pool(arguments),
     },
     Command {
         words: &["add", "route"],
@@ -260,14 +260,14 @@ const COMMANDS: &[Command] = &[
         about: "adds a route after all others or before one of them, until the next reload of the file, and states its name; the table is \
                 TOML, as in [[route]]",
         example: "add route { host = \"a.example\", proxy = \"api\" } before *",
-        run: edits::add_route,
+        run: |arguments, _| edits::add_route(arguments),
     },
     Command {
         words: &["del", "route"],
         arguments: "NAME",
         about: "removes a route, until the next reload of the file; requests in progress complete",
         example: "del route a.example",
-        run: edits::remove_route,
+        run: |arguments, _| edits::remove_route(arguments),
     },
     Command {
         words: &["disable", "route"],

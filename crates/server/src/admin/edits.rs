@@ -7,7 +7,6 @@ use std::net::Ipv6Addr;
 use tidegate_config::live_edit::{
     LIMIT, LIMIT_OF_HAPROXY, LiveEdit, parse_address, parse_limit, parse_server,
 };
-use tidegate_config::names::route_names;
 use tidegate_gate::access::Names;
 use tidegate_gate::health::ServerState;
 
@@ -61,7 +60,7 @@ pub(super) fn remove_server(arguments: &[&str], _: &Operations) -> Outcome {
 }
 
 /// Adds a pool.
-pub(super) fn add_pool(arguments: &[&str], operations: &Operations) -> Outcome {
+pub(super) fn add_pool(arguments: &[&str]) -> Outcome {
     let [pool, text] = arguments else {
         return Err(
             "usage: add pool NAME { SETTINGS }, such as: add pool api { servers = [\"10.0.0.9:8000\"] }; the table is TOML, as in \
@@ -69,17 +68,17 @@ pub(super) fn add_pool(arguments: &[&str], operations: &Operations) -> Outcome {
                 .to_owned(),
         );
     };
-    make(LiveEdit::AddPool { pool: (*pool).to_owned(), text: (*text).to_owned() }, operations)
+    begin(LiveEdit::AddPool { pool: (*pool).to_owned(), text: (*text).to_owned() })
 }
 
 /// Removes a pool.
-pub(super) fn remove_pool(arguments: &[&str], operations: &Operations) -> Outcome {
+pub(super) fn remove_pool(arguments: &[&str]) -> Outcome {
     let [pool] = arguments else { return Err("usage: del pool NAME".to_owned()) };
-    make(LiveEdit::RemovePool { pool: (*pool).to_owned() }, operations)
+    begin(LiveEdit::RemovePool { pool: (*pool).to_owned() })
 }
 
-/// Adds a route, and states its name.
-pub(super) fn add_route(arguments: &[&str], operations: &Operations) -> Outcome {
+/// Adds a route.
+pub(super) fn add_route(arguments: &[&str]) -> Outcome {
     let (text, before) = match arguments {
         [text] => (*text, None),
         [text, "before", name] => (*text, Some((*name).to_owned())),
@@ -91,25 +90,13 @@ pub(super) fn add_route(arguments: &[&str], operations: &Operations) -> Outcome 
             );
         }
     };
-    let earlier = route_names(&operations.config());
-    let at = match &before {
-        None => earlier.len(),
-        Some(before) => earlier.iter().position(|name| name == before).unwrap_or_default(),
-    };
-    let made = make(LiveEdit::AddRoute { text: text.to_owned(), before }, operations)?;
-    let names = route_names(&operations.config());
-    // Another command may have edited the routes as well.
-    let is_only_edit = names.len() == earlier.len() + 1;
-    match (made, names.get(at).filter(|_| is_only_edit)) {
-        (Changed(_), Some(name)) => Ok(Changed(format!("# route {name}\n"))),
-        (made, _) => Ok(made),
-    }
+    begin(LiveEdit::AddRoute { text: text.to_owned(), before })
 }
 
 /// Removes a route.
-pub(super) fn remove_route(arguments: &[&str], operations: &Operations) -> Outcome {
+pub(super) fn remove_route(arguments: &[&str]) -> Outcome {
     let [route] = arguments else { return Err("usage: del route NAME".to_owned()) };
-    make(LiveEdit::RemoveRoute { route: (*route).to_owned() }, operations)
+    begin(LiveEdit::RemoveRoute { route: (*route).to_owned() })
 }
 
 /// Sets the address or the limit of a server; `None` if the command sets something else.

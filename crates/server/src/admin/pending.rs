@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rustix::process::{Signal, getpid, kill_process};
 use tidegate_config::live_edit::LiveEdit;
 use tidegate_config::model::GivenCertificate;
+use tidegate_config::names::route_names;
 
 use super::Operations;
 use super::command::Outcome;
@@ -31,9 +32,9 @@ impl Pending {
         let make = |edit| operations.edits.make(edit, &operations.config(), was_ended);
         match self {
             Self::Edit(edit) => {
-                let text = edit.to_string();
+                let (text, place) = (edit.to_string(), AddedRoute::of(&edit, operations));
                 Ok(match make(edit)? {
-                    true => Changed(String::new()),
+                    true => Changed(place.map_or_else(String::new, |added| added.name(operations))),
                     false => Shown(format!("# nothing to change: {text}\n")),
                 })
             }
@@ -54,5 +55,30 @@ impl Pending {
                 Ok(Changed(note))
             }
         }
+    }
+}
+
+/// Where a route is to be added.
+struct AddedRoute {
+    /// Its index.
+    at: usize,
+    /// The number of routes before that.
+    count: usize,
+}
+
+impl AddedRoute {
+    /// The place of the route that an edit adds; `None` if it adds none.
+    fn of(edit: &LiveEdit, operations: &Operations) -> Option<Self> {
+        let LiveEdit::AddRoute { before, .. } = edit else { return None };
+        let names = route_names(&operations.config());
+        let at = before.as_ref().and_then(|before| names.iter().position(|name| name == before));
+        Some(Self { at: at.unwrap_or(names.len()), count: names.len() })
+    }
+
+    /// The name that the route has, as a line; none if another command has edited the routes as well.
+    fn name(&self, operations: &Operations) -> String {
+        let names = route_names(&operations.config());
+        let name = names.get(self.at).filter(|_| names.len() == self.count + 1);
+        name.map_or_else(String::new, |name| format!("# route {name}\n"))
     }
 }
