@@ -302,7 +302,7 @@ fn tried_remembers_the_most_recent_servers() {
 fn servers_that_left_the_list_are_forgotten() {
     for balance in &WAYS {
         let servers = |count: u16| (0..count).map(|number| upstream(number, 1, Some(2))).collect();
-        let lives = vec![ServerLife::default(); 9];
+        let lives = [ServerLife::default(); 9];
         let mut state = limited(balance, &[2; 9]);
         state.change(&pool(balance.clone(), servers(3)), &lives[..3], 0, 1);
         assert_eq!(state.len(), 3);
