@@ -17,7 +17,9 @@ use std::sync::Arc;
 
 use crate::arrange::{bind_key, server_key};
 use crate::keys::{Shape, UPSTREAM};
-use crate::model::{Bind, Config, GivenCertificate, Listener, Pool, ServerAddress, Upstream};
+use crate::model::{
+    Bind, Config, GivenCertificate, Listener, Origin, Pool, ServerAddress, Upstream,
+};
 use crate::pattern;
 
 pub use self::certificate::{certificates_of, find_certificate};
@@ -227,6 +229,18 @@ pub fn differences(file: &Config, edited: &Config) -> Vec<LiveEdit> {
     route::compare(file, edited, &mut edits);
     certificate::compare(edited, &mut edits);
     edits
+}
+
+/// Which of the `count` parts of a file are still there.
+fn kept<T>(origins: &[Origin<T>], count: usize) -> Vec<bool> {
+    let mut kept = vec![false; count];
+    for origin in origins {
+        match origin {
+            Origin::File(of) => kept.get_mut(*of).into_iter().for_each(|is_kept| *is_kept = true),
+            Origin::Command(_) => {}
+        }
+    }
+    kept
 }
 
 fn compare_servers(

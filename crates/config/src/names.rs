@@ -17,17 +17,18 @@ pub fn route_names(config: &Config) -> Vec<String> {
 #[must_use]
 pub fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
     let mut taken = BTreeSet::new();
-    let mut all = Vec::new();
-    for name in names {
-        let mut candidate = name.clone();
-        let mut count = 1;
-        while !taken.insert(candidate.clone()) {
-            count += 1;
-            candidate = format!("{name}#{count}");
-        }
-        all.push(candidate);
+    names.map(|name| unused(name, |candidate| taken.insert(candidate.to_owned()))).collect()
+}
+
+/// The name, with "#2", "#3" and so on until `is_unused` accepts it.
+pub(crate) fn unused(name: String, mut is_unused: impl FnMut(&str) -> bool) -> String {
+    let mut candidate = name.clone();
+    let mut count = 1;
+    while !is_unused(&candidate) {
+        count += 1;
+        candidate = format!("{name}#{count}");
     }
-    all
+    candidate
 }
 
 /// The first host and the first path of a route, "*" if it has no such conditions.

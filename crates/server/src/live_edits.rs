@@ -94,7 +94,8 @@ impl LiveEdits {
         .to_owned())
     }
 
-    /// The addresses of the names in an edit, or why they have none. No name after one without addresses is looked up. Names of `known` keep their addresses.
+    /// The addresses of the names in an edit, or why they have none. No name after one without addresses is looked up.
+    /// Names of `known` keep their addresses.
     fn resolve(&self, edit: &LiveEdit, known: &Config, was_ended: &dyn Fn() -> bool) -> Found {
         let mut found = Found::new();
         let known = resolve::names_of(known);

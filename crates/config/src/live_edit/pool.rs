@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{EditFiles, LiveEdit, certificate, compare_servers, listed, stated};
+use super::{EditFiles, LiveEdit, certificate, compare_servers, kept, listed, stated};
 use crate::arrange::INDEXES_MAX;
 use crate::model::{Config, Origin, Pool, Stated};
 use crate::names::route_names;
@@ -85,10 +85,9 @@ pub(super) fn compare(file: &Config, edited: &Config, edits: &mut Vec<LiveEdit>)
         }
         return;
     };
-    let is_kept =
-        |at: usize| origins.iter().any(|origin| matches!(origin, Origin::File(of) if *of == at));
-    let removed = file.pools.iter().enumerate().filter(|(at, _)| !is_kept(*at));
-    edits.extend(removed.map(|(_, pool)| LiveEdit::RemovePool { pool: pool.name.clone() }));
+    let removed = file.pools.iter().zip(kept(origins, file.pools.len()));
+    let removed = removed.filter(|(_, is_kept)| !is_kept);
+    edits.extend(removed.map(|(pool, _)| LiveEdit::RemovePool { pool: pool.name.clone() }));
     for (origin, after) in origins.iter().zip(&edited.pools) {
         match origin {
             Origin::File(at) => {

@@ -3,12 +3,13 @@
 //! Never: adds a route that no request reaches.
 //! Limits: `ADDED_MAX` routes are added; `COMPARED_MAX` routes before a new one are compared with it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{EditFiles, LiveEdit, listed, stated};
+use super::{EditFiles, LiveEdit, kept, listed, stated};
 use crate::arrange::INDEXES_MAX;
-use crate::model::{Config, Origin, Route, Stated};
-use crate::names::{distinct, route_name, route_names};
+use crate::model::{Config, Origin, Stated};
+use crate::names::{distinct, route_name, route_names, unused};
 use crate::routes::check_limits;
 use crate::unreachable_routes::{COMPARED_ROUTES_MAX as COMPARED_MAX, covers};
 
@@ -80,50 +81,100 @@ fn find(names: &[String], name: &str) -> Result<usize, String> {
 /// Adds the edits that remove routes of the file.
 pub(super) fn compare_removed(file: &Config, edited: &Config, edits: &mut Vec<LiveEdit>) {
     let Some(origins) = &edited.origins.routes else { return };
-    let mut names: Vec<String> = file.routes.iter().map(route_name).collect();
+    let is_kept = kept(origins, file.routes.len());
     // From the last one, so that the names before it stay as they are.
-    for at in (0..file.routes.len()).rev().filter(|at| !is_kept(origins, *at)) {
-        edits.push(LiveEdit::RemoveRoute { route: name_at(&names, at) });
-        names.remove(at);
-    }
+    let names = route_names(file).into_iter().zip(is_kept).rev();
+    let removed = names.filter(|(_, is_kept)| !is_kept);
+    edits.extend(removed.map(|(route, _)| LiveEdit::RemoveRoute { route }));
 }
 
-/// Adds the edits that add routes, and those that switch routes off, after those of `compare_removed`.
+/// Adds the edits that add routes, and those that switch routes off and on, after those of `compare_removed`.
 pub(super) fn compare(file: &Config, edited: &Config, edits: &mut Vec<LiveEdit>) {
-    if let Some(origins) = &edited.origins.routes {
-        let kept = file.routes.iter().enumerate().filter(|(at, _)| is_kept(origins, *at));
-        let mut names: Vec<String> = kept.map(|(_, route)| route_name(route)).collect();
-        for (at, (origin, route)) in origins.iter().zip(&edited.routes).enumerate() {
-            let Origin::Command(stated) = origin else { continue };
-            let before = (at < names.len()).then(|| name_at(&names, at));
-            edits.push(LiveEdit::AddRoute { text: stated.text.clone(), before });
-            names.insert(at, route_name(route));
+    let kept = KeptRoutes::of(file, edited);
+    let hindrances = kept.hindrances(edited);
+    for (at, name) in kept.names.iter().enumerate() {
+        let is_off = edited.routes[kept.places[at]].is_off || hindrances.contains(&at);
+        if is_off != kept.was_off[at] {
+            edits.push(LiveEdit::SwitchRoute { route: name.clone(), on: !is_off });
         }
     }
+    kept.add_others(edited, edits);
     for (at, (route, name)) in edited.routes.iter().zip(route_names(edited)).enumerate() {
-        if route.is_off != was_off(file, edited, at, route) {
+        let is_off = match kept.places.binary_search(&at) {
+            Ok(kept) => route.is_off || hindrances.contains(&kept),
+            Err(_) => false,
+        };
+        if route.is_off != is_off {
             edits.push(LiveEdit::SwitchRoute { route: name, on: !route.is_off });
         }
     }
 }
 
-/// Whether a route was off before it was edited.
-fn was_off(file: &Config, edited: &Config, at: usize, route: &Route) -> bool {
-    let in_file = match &edited.origins.routes {
-        None => Some(at),
-        Some(origins) => match origins.get(at) {
-            Some(Origin::File(of)) => Some(*of),
-            Some(Origin::Command(_)) | None => return false,
-        },
-    };
-    in_file.and_then(|at| file.routes.get(at)).map_or(route.is_off, |before| before.is_off)
+/// The routes of the file that edits have not removed, in their order.
+struct KeptRoutes {
+    /// Their indexes in the edited configuration, ascending.
+    places: Vec<usize>,
+    /// Their names before routes are added.
+    names: Vec<String>,
+    /// Whether they are off in the file.
+    was_off: Vec<bool>,
 }
 
-fn is_kept(origins: &[Origin<()>], at: usize) -> bool {
-    origins.iter().any(|origin| matches!(origin, Origin::File(of) if *of == at))
-}
+impl KeptRoutes {
+    fn of(file: &Config, edited: &Config) -> Self {
+        let from_file = |at: usize| match &edited.origins.routes {
+            None => Some(at),
+            Some(origins) => match origins.get(at) {
+                Some(Origin::File(of)) => Some(*of),
+                Some(Origin::Command(_)) | None => None,
+            },
+        };
+        let places: Vec<usize> =
+            (0..edited.routes.len()).filter(|at| from_file(*at).is_some()).collect();
+        let names = distinct(places.iter().map(|at| route_name(&edited.routes[*at])));
+        let in_file = |at: &usize| from_file(*at).and_then(|of| file.routes.get(of));
+        let was_off = places.iter().map(|at| in_file(at).is_some_and(|route| route.is_off));
+        Self { was_off: was_off.collect(), places, names }
+    }
 
-/// The name of the route at an index, if the routes have these names without numbers.
-fn name_at(names: &[String], at: usize) -> String {
-    distinct(names.iter().take(at + 1).cloned()).pop().unwrap_or_default()
+    /// The routes that cover an added one: they were off when it was added, or it would have been refused.
+    fn hindrances(&self, edited: &Config) -> BTreeSet<usize> {
+        let mut found = BTreeSet::new();
+        let Some(origins) = &edited.origins.routes else { return found };
+        let only_one = edited.listeners.len() == 1;
+        let mut before = 0;
+        for (route, origin) in edited.routes.iter().zip(origins) {
+            match origin {
+                Origin::File(_) => before += 1,
+                Origin::Command(_) => found.extend((0..before.min(COMPARED_MAX)).filter(|at| {
+                    let other = &edited.routes[self.places[*at]];
+                    !other.is_off && covers(other, route, only_one)
+                })),
+            }
+        }
+        found
+    }
+
+    /// Adds the edits that add routes, from the last one: each is compared with routes of the file only, as those that
+    /// were added later may cover it.
+    fn add_others(&self, edited: &Config, edits: &mut Vec<LiveEdit>) {
+        let Some(origins) = &edited.origins.routes else { return };
+        // The names of the routes before the one at hand, all of which are of the file.
+        let mut earlier: BTreeSet<&str> = self.names.iter().map(String::as_str).collect();
+        let mut unnamed = self.names.iter().rev();
+        let mut after: Option<String> = None;
+        for (route, origin) in edited.routes.iter().zip(origins).rev() {
+            after = match origin {
+                Origin::File(_) => {
+                    let name = unnamed.next();
+                    name.inspect(|name| _ = earlier.remove(name.as_str())).cloned()
+                }
+                Origin::Command(stated) => {
+                    let (text, before) = (stated.text.clone(), after);
+                    edits.push(LiveEdit::AddRoute { text, before });
+                    Some(unused(route_name(route), |name| !earlier.contains(name)))
+                }
+            };
+        }
+    }
 }
