@@ -2,7 +2,7 @@
 //! In: a parsed file, and a function that looks references up. Out: the file with values in place of the references; a note
 //! for each reference without a value.
 //! Never: reads the environment or a file itself; replaces anything in the value of a reference, or in a key.
-//! Limits: `VALUE_BYTES_MAX` bytes of a value.
+//! Limits: `VALUE_BYTES_MAX` bytes of a value; `NAME_BYTES_MAX` bytes of a name: longer ones are text.
 
 use core::ops::Range;
 use std::borrow::Cow;
@@ -13,6 +13,9 @@ use crate::report::{Kind, Note, Notes, quoted};
 
 /// Maximum size of the value of a reference in bytes.
 pub const VALUE_BYTES_MAX: usize = 64 * 1024;
+
+/// Maximum size of the name in a reference in bytes: `file:` and the longest path that Linux permits.
+const NAME_BYTES_MAX: usize = 5 + 4096;
 
 /// What a reference names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -137,12 +140,12 @@ fn pieces(string: &str) -> Vec<Piece<'_>> {
             continue;
         }
         pieces.push(Piece::Text(before));
-        match from[2..].split_once('}') {
-            Some((name, after)) if is_reference(name) => {
+        match name_at(&from[2..]) {
+            Some(name) => {
                 pieces.push(Piece::Reference(name));
-                rest = after;
+                rest = &from[2 + name.len() + 1..];
             }
-            _ => {
+            None => {
                 pieces.push(Piece::Text("${"));
                 rest = &from[2..];
             }
@@ -150,6 +153,13 @@ fn pieces(string: &str) -> Vec<Piece<'_>> {
     }
     pieces.push(Piece::Text(rest));
     pieces
+}
+
+/// The name at the begin of a text, up to its brace. Of a longer text only `NAME_BYTES_MAX` bytes are looked at, so that a
+/// string of many `${` is read in linear time.
+fn name_at(text: &str) -> Option<&str> {
+    let end = text.bytes().take(NAME_BYTES_MAX + 1).position(|byte| byte == b'}')?;
+    text.get(..end).filter(|name| is_reference(name))
 }
 
 fn is_reference(name: &str) -> bool {
@@ -188,8 +198,16 @@ mod tests {
             ("${A", "${A"),
             ("${${A}", "${<A>"),
             ("$A {b}", "$A {b}"),
+            ("${é}", "${é}"),
         ] {
             assert_eq!(read_as(string), expected, "{string}");
         }
+    }
+
+    #[test]
+    fn name_has_a_limit() {
+        let of = |length: usize| format!("${{{}}}", "A".repeat(length));
+        assert_eq!(read_as(&of(NAME_BYTES_MAX)), format!("<{}>", "A".repeat(NAME_BYTES_MAX)));
+        assert_eq!(read_as(&of(NAME_BYTES_MAX + 1)), of(NAME_BYTES_MAX + 1));
     }
 }

@@ -1,7 +1,7 @@
 //! A client of the admin interface over TLS, for `tidegate ctl`.
 //! In: files with certificates, a connection, a line of commands. Out: the reply.
 //! Never: sends a command to an interface whose certificate is not valid for its name, or takes a reply that was cut.
-//! Limits: `FILE_BYTES_MAX` bytes of a file; the time limits of the connection.
+//! Limits: `FILE_BYTES_MAX` bytes of a file; `REPLY_BYTES_MAX` bytes of a reply; the time limits of the connection.
 
 use std::io;
 use std::net::TcpStream;
@@ -15,6 +15,15 @@ use crate::secured::Secured;
 
 /// Bytes of a file.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Maximum size of a reply in bytes: several times that of `show stat` with 10,000 servers.
+pub const REPLY_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// The error if a reply is larger.
+#[must_use]
+pub fn reply_too_long() -> io::Error {
+    io::Error::other(format!("the reply is larger than {} MiB", REPLY_BYTES_MAX / (1024 * 1024)))
+}
 
 /// How a client of the interface uses TLS.
 #[derive(Clone, Debug)]
@@ -64,7 +73,7 @@ impl ClientTls {
     /// Sends a line. Returns what comes back until the end of the connection.
     ///
     /// # Errors
-    /// The interface cannot be trusted, refuses the client, or does not reply in time.
+    /// The interface cannot be trusted, refuses the client, does not reply in time, or replies without end.
     pub fn exchange(&self, mut stream: TcpStream, line: &[u8]) -> io::Result<Vec<u8>> {
         let name = match &self.name {
             Some(name) => name.clone(),
@@ -82,6 +91,7 @@ impl ClientTls {
         loop {
             match secured.read(&mut buffer, &mut stream)? {
                 0 => break,
+                count if reply.len() + count > REPLY_BYTES_MAX => return Err(reply_too_long()),
                 count => reply.extend_from_slice(&buffer[..count]),
             }
         }

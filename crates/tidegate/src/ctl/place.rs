@@ -1,7 +1,7 @@
 //! The admin interface of a process, and what `tidegate ctl` and `tidegate check --against` present to it.
 //! In: the command line, or the configuration of the process; commands. Out: replies.
 //! Never: sends a token or a command to an interface whose certificate is not valid, if TLS is used.
-//! Limits: `TOKEN_BYTES_MAX` bytes of a token; `IO_TIMEOUT` to connect; the caller's time for a reply.
+//! Limits: `TOKEN_BYTES_MAX` bytes of a token; `REPLY_BYTES_MAX` bytes of a reply; `IO_TIMEOUT` to connect; the caller's time for a reply.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tidegate_config::model::Bind;
-use tidegate_server::admin_client::ClientTls;
+use tidegate_server::admin_client::{self, ClientTls, REPLY_BYTES_MAX};
 use tidegate_server::files;
 
 use crate::source;
@@ -182,6 +182,41 @@ pub fn is_address(at: &str) -> bool {
 fn exchange(mut stream: impl Read + Write, line: &str) -> io::Result<String> {
     stream.write_all(line.as_bytes())?;
     let mut reply = Vec::new();
-    stream.read_to_end(&mut reply)?;
-    Ok(String::from_utf8_lossy(&reply).into_owned())
+    let limit = u64::try_from(REPLY_BYTES_MAX).unwrap_or(u64::MAX);
+    stream.take(limit + 1).read_to_end(&mut reply)?;
+    match reply.len() <= REPLY_BYTES_MAX {
+        true => Ok(String::from_utf8_lossy(&reply).into_owned()),
+        false => Err(admin_client::reply_too_long()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A peer that sends bytes without end.
+    struct Endless;
+
+    impl Read for Endless {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            buffer.fill(b'x');
+            Ok(buffer.len())
+        }
+    }
+
+    impl Write for Endless {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn endless_reply_is_an_error() {
+        let error = exchange(Endless, "show info\n").expect_err("the reply has no end");
+        assert_eq!(error.to_string(), "the reply is larger than 256 MiB");
+    }
 }
