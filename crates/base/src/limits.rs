@@ -4,7 +4,7 @@
 
 use crate::Span;
 
-/// The most bytes that a worker reads from a socket in one call: the size of its only read buffer.
+/// Maximum number of bytes that a worker reads from a socket in one call: the size of its only read buffer.
 pub const READ_BUFFER_BYTES: usize = 64 * 1024;
 /// Initial capacity of a pooled input or output buffer; most responses fit into it.
 pub const SMALL_BUFFER_BYTES: usize = 4 * 1024;
@@ -50,7 +50,7 @@ pub const CHUNK_EXTENSION_EXCESS_BYTES_MAX: usize = 16 * 1024;
 /// Limit of a trailer section.
 pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
 
-/// The most bytes of a request body that a pool may be configured to wait for before the request takes a server.
+/// Maximum size in bytes of a request body that a pool may be configured to wait for before the request takes a server.
 pub const REQUEST_BUFFER_BYTES_MAX: usize = 32 * 1024;
 
 /// Default limit of a WebSocket message after decompression; a longer one closes the connection with 1009.

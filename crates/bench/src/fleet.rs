@@ -8,7 +8,7 @@ use crate::quantity::Sources;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use tidegate_reactor::worker;
 
-/// Descriptors that a thread needs besides its connections: standard streams, epoll, the publisher.
+/// Descriptors that a thread needs in addition to its connections: standard streams, epoll, the publisher.
 const OWN_DESCRIPTORS: u64 = 32;
 /// The part of its local ports that a source uses on loopback if no sources are given. connect(2) prefers ports of one
 /// parity, and looks at all of them for each connection once they are used up.

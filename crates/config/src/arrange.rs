@@ -4,8 +4,8 @@
 //! index is given away only when nothing uses it.
 //! Limits: `INDEXES_MAX` listeners, pools, and servers of a pool, the removed ones that are in use included. Removed parts at the
 //! end of a list leave the list once nothing uses them.
-//! Invariant: a listener is known by its address, a pool by its name, a server by its pool and its address (of several
-//! with the same address, by their order). Routes refer to indexes of the same configuration.
+//! Invariant: a listener is identified by its address, a pool by its name, a server by its pool and its address (and among
+//! servers with the same address by their order). Routes refer to indexes of the same configuration.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use tidegate_base::Address;
 
 use crate::model::{Action, Bind, Config, Forward, LuaApp, Pool, ServerAddress, Upstream};
 
-/// The most indexes of one kind.
+/// Maximum number of indexes of one kind.
 pub const INDEXES_MAX: usize = u16::MAX as usize;
 
-/// The most applications that a process has had, those that were removed included.
+/// Maximum number of applications that a process has had, those that were removed included.
 pub const APPS_MAX: usize = 4096;
 
 /// The number of a configuration, counted from the start of the process.
@@ -34,7 +34,7 @@ pub enum PartIndex {
     Server(u16, u16),
 }
 
-/// Since when an index names what it names.
+/// The generations in which an index names its part.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Life {
     /// The first generation in which the index named this part.
@@ -65,7 +65,7 @@ impl Life {
     }
 }
 
-/// Since when the settings of a server are what they are.
+/// The generations in which a server and its limit were last changed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ServerLife {
     /// The life of the server itself.
@@ -434,7 +434,7 @@ pub fn removed<'a>(
     of_listeners.map(|(at, _)| PartIndex::Listener(at)).chain(of_pools)
 }
 
-/// Where a part is placed.
+/// The index of a part.
 struct Placing {
     /// Its index. Indexes beyond the earlier ones are in the order of the wanted parts.
     index: usize,

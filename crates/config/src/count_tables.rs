@@ -21,7 +21,7 @@ use crate::units;
 /// The shortest and the longest window.
 const WINDOW: Range<Span> = Span::from_secs(1)..Span::from_secs(24 * 3600 + 1);
 
-/// The most bytes of memory of a table.
+/// Maximum memory in bytes of a table.
 const TABLE_BYTES_MAX: u64 = 1 << 30;
 
 /// The tables of a file.

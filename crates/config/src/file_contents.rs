@@ -103,7 +103,7 @@ struct Supplier<F> {
     read: F,
     /// The files read so far.
     known: BTreeMap<String, Result<Vec<u8>, String>>,
-    /// What is wrong.
+    /// The error.
     findings: Vec<Finding>,
 }
 

@@ -34,7 +34,7 @@ const NGINX: [&str; 22] = [
 /// Words that begin the sections of HAProxy's files.
 const HAPROXY: [&str; 8] =
     ["global", "defaults", "frontend", "backend", "listen", "userlist", "resolvers", "peers"];
-/// Words that begin lines of Caddy's files, besides the addresses of sites.
+/// Words that begin lines of Caddy's files, in addition to the addresses of sites.
 const CADDY: [&str; 8] = [
     "reverse_proxy",
     "file_server",

@@ -15,9 +15,9 @@ const ROUNDS: RangeInclusive<u32> = 1000..=2_000_000;
 const ROUNDS_DEFAULT: u32 = 5000;
 /// The memory of argon2 in KiB.
 const MEMORY_KIB: RangeInclusive<u32> = 8..=262_144;
-/// The most passes of argon2 (`t`).
+/// Maximum number of passes of argon2 (`t`).
 const PASSES_MAX: u32 = 16;
-/// The most lanes of argon2 (`p`).
+/// Maximum number of lanes of argon2 (`p`).
 const LANES_MAX: u32 = 16;
 /// The bytes of argon2's salt and output.
 const SALT_BYTES: RangeInclusive<usize> = 8..=48;

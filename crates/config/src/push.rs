@@ -75,19 +75,19 @@ pub struct Push {
 pub struct Namespace {
     /// The name before the colon; empty for the channels without a namespace.
     pub name: String,
-    /// Who may subscribe.
+    /// The clients that may subscribe.
     pub subscribe: Subscribe,
-    /// Who may publish besides the server API.
+    /// The clients that may publish, in addition to the server API.
     pub publish: Permit,
     /// How many messages a channel keeps; 0: no history.
     pub history: u32,
     /// How long a message is kept.
     pub history_age: Span,
-    /// Who may read the history besides the server API.
+    /// The clients that may read the history, in addition to the server API.
     pub read_history: Permit,
     /// Whether the hub lists the clients of a channel.
     pub presence: bool,
-    /// Who may read that list besides the server API.
+    /// The clients that may read that list, in addition to the server API.
     pub read_presence: Permit,
     /// Whether clients receive a message when another client joins or leaves.
     pub join_leave: bool,
@@ -129,7 +129,7 @@ pub enum Subscribe {
     Anyone,
 }
 
-/// Who may do something that the server API may always do.
+/// The clients that may do something that the server API may always do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Permit {
     /// No client.

@@ -18,7 +18,7 @@ use crate::units;
 const RATES_MAX: usize = 8;
 /// The shortest and the longest period.
 const PERIOD: Range<Span> = Span::from_millis(1)..Span::from_secs(24 * 3600 + 1);
-/// The most requests in a period.
+/// Maximum number of requests in a period.
 const COUNT_MAX: u32 = 1_000_000_000;
 
 /// How long a request in a tarpit waits if the file does not state it.

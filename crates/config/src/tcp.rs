@@ -24,7 +24,8 @@ const OF_HTTP: [&str; 7] = [
 pub(crate) fn read(table: &Table<'_>, listener: &mut Listener, pools: &Pools, notes: &mut Notes) {
     let Some(value) = table.value("forward") else { return };
     for name in OF_HTTP.iter().filter(|name| table.value(name).is_some()) {
-        let what = format!("`{name}` concerns HTTP, which a listener with `forward` does not read");
+        let what =
+            format!("`{name}` applies to HTTP, which a listener with `forward` does not read");
         let note = Note::new(Kind::Conflict, table.key_place(name), what);
         notes.error(
             note.help(format!("remove `{name}`, or replace `forward` by a [[route]] with `proxy`")),

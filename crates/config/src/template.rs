@@ -37,7 +37,7 @@ impl Paths<'_> {
         self.0.iter().any(|path| has_segment(path, name))
     }
 
-    /// Whether each path has a part that `{rest}` stands for.
+    /// Whether each path ends with `/*`, so that `{rest}` has a value.
     fn has_rest(self) -> bool {
         self.0.iter().all(|path| match path {
             PathPattern::Below(_) => true,

@@ -1,16 +1,16 @@
 //! Routes before they are written, and rules that are evaluated before them.
 //! In: routes in their order; a rule with a condition. Out: routes that do the same as the rule followed by the routes.
 //! Limits: `ROUTES_MAX` routes after a rule.
-//! Invariant: the first route that matches decides, as in Tidegate; a rule that ends the evaluation becomes a route of its own,
+//! Invariant: the first route that matches decides, as in Tidegate; a rule that ends the evaluation becomes a separate route,
 //! and a rule that changes something becomes copies of the later routes that are restricted to its condition.
 
 use crate::condition::{Clause, Condition, is_path_below};
 use crate::document::{Block, BlockKind, Value};
 
-/// The most routes that a rule may leave.
+/// Maximum number of routes after the translation of a rule.
 const ROUTES_MAX: usize = 500;
 
-/// What a route does.
+/// The action of a route.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
     Respond { status: u16, headers: Vec<(String, String)>, body: String },
@@ -101,7 +101,7 @@ impl Route {
 pub(crate) const REQUESTS: &str = "request-headers";
 pub(crate) const RESPONSES: &str = "response-headers";
 
-/// What a rule does.
+/// The effect of a rule.
 pub(crate) enum Act<'a> {
     /// Ends the evaluation with these routes.
     End(&'a [Route]),

@@ -11,12 +11,12 @@ use tidegate_base::{Moment, Span};
 const PIECES_PER_SECOND: u64 = 16;
 /// The smallest piece, unless it would take more than a second.
 const PIECE_BYTES_MIN: u64 = 1024;
-/// The most pieces that may be sent at once: one that is due, and one whose time has passed because the timer or the
+/// Maximum number of pieces that may be sent at once: one that is due, and one whose time has passed because the timer or the
 /// sender was late.
 const BURST_PIECES: u64 = 2;
 const NANOS: u128 = 1_000_000_000;
 
-/// What may be transferred of one body.
+/// How many bytes of one body may be transferred.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Allowance {
     /// Bytes per second; at least 1.
@@ -58,7 +58,7 @@ impl Allowance {
         if room < u128::from(most) {
             return room as u64;
         }
-        // What a slow sender did not use is lost.
+        // The part that a slow sender has not used expires.
         (self.since, self.base, self.spent) = (Some(now), most, 0);
         most
     }

@@ -79,7 +79,7 @@ impl AuthRequestEncoder {
         self.route
     }
 
-    /// The index of the pool that is asked.
+    /// The index of the pool of the authentication servers.
     #[must_use]
     pub const fn pool(&self) -> u16 {
         self.pool

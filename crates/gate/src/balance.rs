@@ -17,7 +17,7 @@ use crate::permits;
 pub const AVOID_AFTER_FAILURE: Span = Span::from_secs(1);
 /// The number of tried servers that a request remembers. Further ones replace the oldest.
 pub const TRIED_MAX: usize = 8;
-/// The most points of a pool's hash ring. If the weights require more, each server gets proportionally fewer.
+/// Maximum number of points of a pool's hash ring. If the weights require more, each server gets proportionally fewer.
 pub const RING_POINTS_MAX: usize = 1 << 16;
 
 /// Points of the ring for each unit of weight. With 160, the shares of equal servers differ by about a tenth.
@@ -26,14 +26,14 @@ const RING_POINTS_PER_WEIGHT: u64 = 160;
 /// (Mirrokni, Thorup, Zadimoghaddam: "Consistent Hashing with Bounded Loads", 2016).
 const BOUNDED_LOAD_NUMERATOR: u64 = 5;
 const BOUNDED_LOAD_DENOMINATOR: u64 = 4;
-/// The most draws for a second choice that differs from the first.
+/// Maximum number of draws for a second choice that differs from the first.
 const SECOND_DRAWS_MAX: usize = 4;
 /// The steps in which the weight of a server grows (`slow-start`).
 const RAMP_STEPS: u32 = 20;
 /// With a hash ring, percentages of agents are rounded up to multiples of this, so that a server whose load varies a little
 /// keeps its keys, and the ring is rarely computed.
 const RING_PERCENT_STEP: u16 = 10;
-/// The most steps by which the rotations of two workers are shifted against each other.
+/// Maximum number of steps by which the rotations of two workers are shifted against each other.
 const PHASE_STEPS_MAX: u64 = 1024;
 
 /// The result of [`PoolState::pick`].
@@ -48,16 +48,16 @@ pub enum Pick {
     None,
 }
 
-/// What the process knows about a server, beyond its settings.
+/// The state of a server, as the process has determined it for all workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerStatus {
-    /// The generation in which the server was added. For another server at the same index, the status is void.
+    /// The generation in which the server was added. The status does not apply to another server at the same index.
     pub since: Generation,
-    /// The server may take requests: its checks pass, and no operator has taken it out.
+    /// The server may take requests: its checks pass, and no operator has taken it out of service.
     pub is_up: bool,
     /// The weight that an operator has set; `None`: that of the settings.
     pub weight: Option<u16>,
-    /// The part of the weight that the server's agent states, in percent.
+    /// The part of the weight that the server's agent reports, in percent.
     pub percent: u16,
 }
 
@@ -111,7 +111,7 @@ struct Server {
     configured: u32,
     /// The weight that an operator has set.
     set: Option<u16>,
-    /// The part of the weight that its agent states, in percent.
+    /// The part of the weight that its agent reports, in percent.
     percent: u16,
     /// When the server came up, while its weight grows; `NEVER` otherwise.
     ramps_from: Moment,
@@ -133,7 +133,7 @@ struct Server {
     avoid_until: Moment,
     /// The server's current weight in smooth weighted round-robin.
     credit: i64,
-    /// Since when the server exists, and since when it has its limit.
+    /// The generations in which the server was added and its limit was set.
     life: ServerLife,
     /// More exchanges are in progress than the worker holds permits for, because the limit was changed since they
     /// started.
@@ -282,7 +282,7 @@ impl PoolState {
         self.servers.iter().map(|server| server.life.life.since).collect()
     }
 
-    /// The generation in which the limit of `server` was set. Permits of other generations are void.
+    /// The generation in which the limit of `server` was set. Permits of other generations are invalid.
     #[must_use]
     pub fn limit_since(&self, server: usize) -> Generation {
         self.servers.get(server).map_or(0, |server| server.life.limit_since)
@@ -361,7 +361,7 @@ impl PoolState {
         }
     }
 
-    /// Whether no server but backups may take a request that was sent to the servers in `tried`. `avoid`: servers that
+    /// Whether only backups may take a request that was already sent to the servers in `tried`. `avoid`: servers that
     /// have just failed do not count.
     fn needs_backup(&self, tried: &Tried, now: Moment, avoid: bool) -> bool {
         let mut servers = self.servers.iter().enumerate();
@@ -371,7 +371,7 @@ impl PoolState {
         })
     }
 
-    /// Records the result of a request to `server`. If the server is ejected with it, returns for how long.
+    /// Records the result of a request to `server`. If the result causes an ejection, returns for how long.
     pub fn note_result(&mut self, server: usize, failed: bool, now: Moment) -> Option<Span> {
         let eject = self.eject?;
         if !self.servers.get_mut(server)?.record.note(&eject, failed, now) {

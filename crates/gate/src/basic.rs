@@ -17,14 +17,14 @@ use tidegate_config::model::BasicAuth;
 use tidegate_config::user_name;
 use tidegate_wire::message::RequestHead;
 
-/// The most credentials that are remembered.
+/// Maximum number of credentials that are remembered.
 pub const VERIFIED_MAX: usize = 4096;
 /// How long credentials are remembered.
 pub const VERIFIED_SPAN: Span = Span::from_secs(300);
 /// The longest user name and password together.
 const CREDENTIALS_BYTES_MAX: usize = 1024;
 
-/// What a request claims.
+/// The credentials in a request.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// The name of the user.

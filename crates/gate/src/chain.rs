@@ -21,7 +21,7 @@ pub enum Node {
     Unknown,
 }
 
-/// What a trusted proxy states about the chain.
+/// The chain as a trusted proxy states it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stated {
     /// Nothing.

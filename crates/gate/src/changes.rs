@@ -11,7 +11,7 @@ use crate::ask::AuthRequestEncoder;
 use crate::edits::Edits;
 use crate::template::{PlaceFault, Values};
 
-/// What a route changes in a request.
+/// The changes of a route to a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Changes<'a> {
     /// The path for the server; `None`: as received.
@@ -22,9 +22,9 @@ pub struct Changes<'a> {
     pub values: &'a Values<'a>,
     /// The request waits for a verdict about its user before it takes a server.
     pub waits: bool,
-    /// What a hook of the route has changed.
+    /// The changes of a hook of the route.
     pub hook: Option<HookChanges<'a>>,
-    /// A server is asked about the request before.
+    /// An authentication server decides about the request first.
     pub ask: Option<&'a AuthRequestEncoder>,
 }
 

@@ -140,7 +140,7 @@ fn share_of(shares: &[Share], hash: u64) -> Option<u16> {
     scores.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, pool)| pool)
 }
 
-/// Appends the text that is looked up: host and path in the one spelling in which they are compared.
+/// Appends the text that is looked up: host and path in the normalized form in which they are compared.
 fn push_key(out: &mut Vec<u8>, key: &Template, values: &Values<'_>) {
     for piece in &key.pieces {
         match piece {
@@ -155,7 +155,7 @@ fn push_key(out: &mut Vec<u8>, key: &Template, values: &Values<'_>) {
     }
 }
 
-/// Appends a path in the spelling in which routes compare it.
+/// Appends a path in the normalized form in which routes compare it.
 fn push_path(out: &mut Vec<u8>, path: &str) {
     let mut scratch = Vec::new();
     let mut push = |text: &str| out.extend_from_slice(text.as_bytes());

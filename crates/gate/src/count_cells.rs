@@ -48,7 +48,7 @@ const TEXT: usize = 3;
 /// Words of the text of an address, and of another key.
 const ADDRESS_WORDS: usize = 3;
 const TEXT_WORDS: usize = 8;
-/// The most bytes of the text of a key.
+/// Maximum size in bytes of the text of a key.
 pub const TEXT_BYTES_MAX: usize = TEXT_WORDS * 8;
 
 /// The bits of `OWNER` that count requests in progress; those above are the generation of the entry.
@@ -71,7 +71,7 @@ pub struct Held {
     generation: u64,
 }
 
-/// What an exchange has done.
+/// The facts about an exchange that are counted.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Outcome {
     /// The status of the response; 0 if there was none.
@@ -96,7 +96,7 @@ pub struct Shown {
 /// A count, prepared.
 #[derive(Clone, Copy, Debug)]
 struct Field {
-    /// What it counts.
+    /// The kind of event that it counts.
     what: Counted,
     /// The length of a part of its window in nanoseconds; `None`: the count has no window.
     part: Option<u64>,

@@ -24,14 +24,14 @@ const STEPS: [(usize, u32); 4] = [
 
 const _: () = assert!(ELASTIC_STREAMS_MIN < STREAMS_DEFAULT / 4);
 
-/// What a worker holds.
+/// The load of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Load {
     /// The open streams of clients.
     pub streams: usize,
     /// Connections, with clients and with servers.
     pub sockets: usize,
-    /// The most connections.
+    /// Maximum number of connections.
     pub slots: usize,
 }
 

@@ -300,9 +300,8 @@ pub fn encode_downstream_response(
     sink.end();
 }
 
-/// The length of a response's body as it is stated to a client of HTTP/1. A response of HTTP/2 may end with its head
-/// without a statement of its length, which HTTP/1 requires if the method and the status admit a body (RFC 9110 section
-/// 6.4.1).
+/// The length of a response's body as it is stated to a client of HTTP/1. An HTTP/2 response may end with its head without
+/// stating its length, but HTTP/1 requires a length if the method and the status admit a body (RFC 9110 section 6.4.1).
 #[must_use]
 pub const fn downstream_length(head: &ResponseHead<'_>, request_is_head: bool) -> BodyLength {
     let admits_body = !request_is_head && !matches!(head.status, 100..=199 | 204 | 304);
@@ -340,7 +339,7 @@ fn max_forwards(head: &RequestHead<'_>) -> Result<Option<u64>, ForwardFault> {
     if field.value.is_empty() || !field.value.iter().all(u8::is_ascii_digit) {
         return Err(ForwardFault::MaxForwardsInvalid);
     }
-    // A number of hops that does not fit is treated as the largest number that does.
+    // A number of hops that exceeds the type is treated as the largest number of the type.
     let hops = core::str::from_utf8(field.value).unwrap_or_default();
     match hops.parse::<u64>().unwrap_or(u64::MAX).checked_sub(1) {
         Some(left) => Ok(Some(left)),
@@ -441,7 +440,7 @@ fn passes_upstream(
             let states_client = is_claim(field.name, FORWARDING_CLAIM)
                 || is_claim(field.name, CERTIFICATE_CLAIM)
                 || context.client_address_fields.contains(field.name);
-            // No proxy writes these names with `_`. A trusted proxy has passed on such a field from its client.
+            // No proxy writes these names with `_`, so a trusted proxy has forwarded such a field from its client.
             let is_admitted = !states_client || context.trusted && !field.name.contains('_');
             is_admitted && !context.client_address_fields.is_lookalike(field.name)
         }
@@ -523,7 +522,7 @@ fn nominations(fields: Fields<'_>) -> impl Iterator<Item = &[u8]> {
 /// The fields of a head that Connection names (RFC 9110 section 7.6.1), one bit for each field.
 struct Nominated([u64; FIELDS_MAX / 64]);
 
-/// The most fields of a head in either direction.
+/// Maximum number of fields of a head in either direction.
 const FIELDS_MAX: usize = RESPONSE_FIELDS_MAX;
 const _: () = assert!(HEADER_FIELDS_MAX <= FIELDS_MAX && FIELDS_MAX.is_multiple_of(64));
 
@@ -850,7 +849,7 @@ pub(crate) fn encode_response_fields(
             | FieldName::Upgrade
             | FieldName::Via => false,
             FieldName::Trailer => trailers,
-            // Caches on the way need Date, so a Connection field cannot remove it.
+            // Caches in front need Date, so a Connection field cannot remove it.
             FieldName::Date => {
                 sink.received(&field);
                 false

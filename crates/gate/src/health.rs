@@ -153,7 +153,7 @@ fn spread(span: Span, random: u64) -> Span {
 pub enum Stage {
     /// The connection is being opened.
     Connect,
-    /// The TLS handshake is under way.
+    /// The TLS handshake is in progress.
     Handshake,
     /// The request was sent.
     Response,

@@ -14,11 +14,11 @@ use tidegate_config::model::{Keep, RequestIds, Server, Trace};
 use tidegate_wire::http1::encode_field;
 use tidegate_wire::message::{RequestHead, fold};
 
-/// The most bytes of an id of a client that is kept.
+/// Maximum size in bytes of an id of a client that is kept.
 pub const ID_BYTES_MAX: usize = 128;
 /// Bytes of the number of a trace.
 pub const TRACE_BYTES: usize = 32;
-/// The most bytes of a traceparent that is kept. Later versions may be longer than the 55 bytes of version 00.
+/// Maximum size in bytes of a traceparent that is kept. Later versions may be longer than the 55 bytes of version 00.
 const TRACEPARENT_BYTES_MAX: usize = 256;
 /// Bytes of a traceparent of version 00: version, trace, parent and flags with three hyphens.
 const TRACEPARENT_BYTES: usize = 55;

@@ -80,7 +80,7 @@ struct Server<T> {
 /// The idle connections of one pool and one worker.
 pub struct IdleConnections<T> {
     servers: Vec<Server<T>>,
-    /// The most connections in one list.
+    /// Maximum number of connections in one list.
     idle_max: usize,
     /// The number of connections in all lists.
     total: usize,
@@ -214,7 +214,7 @@ impl<T: Copy + PartialEq> IdleConnections<T> {
         Some(idle.id)
     }
 
-    /// Since when the connection to `server` that has been idle longest is idle.
+    /// The time since which the longest idle connection to `server` has been idle.
     #[must_use]
     pub fn oldest(&self, server: usize) -> Option<Moment> {
         self.servers.get(server)?.idle.front().map(|idle| idle.since)

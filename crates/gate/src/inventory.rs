@@ -11,7 +11,7 @@ use tidegate_config::model::{Action, Addresses, Config, Listener, PoolChoice, Ro
 
 use crate::access::Names;
 
-/// What a part is. Differences are listed in this order.
+/// The kind of a part. Differences are listed in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
     /// `[server]`, `[websocket]`, `[log]`, `[admin]` or `[traces]`.

@@ -19,13 +19,13 @@ use crate::denial::Denial;
 use crate::live_keys::KeySources;
 use crate::parameters::cookies;
 
-/// The most tokens that are remembered.
+/// Maximum number of tokens that are remembered.
 pub const TOKENS_MAX: usize = 4096;
-/// The most bytes of memory that remembered claims take.
+/// Maximum memory in bytes that remembered claims take.
 pub const CLAIMS_BYTES_MAX: usize = 4 << 20;
-/// The most bytes of memory of the claims of one remembered token. A token with more is verified for each request.
+/// Maximum memory in bytes of the claims of one remembered token. A token with more is verified for each request.
 pub const TOKEN_CLAIMS_BYTES_MAX: usize = 64 << 10;
-/// The most refused tokens that are remembered.
+/// Maximum number of refused tokens that are remembered.
 pub const REFUSED_MAX: usize = 1024;
 
 /// Why a request is not served.
@@ -108,7 +108,7 @@ impl TokenGuard {
                 format!("Bearer realm=\"{realm}\""),
                 with(
                     "invalid_request",
-                    "the request has more than one token, or no token that can be read",
+                    "the request has more than one token, or a malformed token",
                 ),
                 with("invalid_token", "the token is not valid for this route"),
                 with("invalid_token", "the token has expired or is not valid yet"),
@@ -222,10 +222,10 @@ impl TokenGuard {
         let (status, text) = match fault {
             TokenFault::Missing => (401, "this route requires a token"),
             TokenFault::Malformed => {
-                (400, "the request has more than one token, or no token that can be read")
+                (400, "the request has more than one token, or a malformed token")
             }
             TokenFault::Invalid | TokenFault::UnknownKey => (401, "the token is not valid"),
-            TokenFault::Unavailable => (503, "the keys of tokens are being fetched"),
+            TokenFault::Unavailable => (503, "the token keys are being fetched"),
             TokenFault::Expired | TokenFault::Early => {
                 (401, "the token has expired or is not valid yet")
             }

@@ -41,7 +41,7 @@ pub struct LiveMap {
     ignore_case: bool,
     /// The entries in force.
     content: Arc<Published<Content>>,
-    /// What commands need.
+    /// The state that commands need.
     edits: Mutex<EditState>,
 }
 

@@ -19,7 +19,7 @@ use crate::named::Named;
 pub struct LiveSet {
     /// The addresses in force.
     networks: Arc<Published<NetworkSet>>,
-    /// What commands need.
+    /// The state that commands need.
     edits: Mutex<EditState>,
 }
 

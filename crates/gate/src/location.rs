@@ -40,7 +40,7 @@ pub(crate) fn values_of(redirect: &Redirect) -> impl Iterator<Item = &Placeholde
     })
 }
 
-/// What a target is made of besides the method and the URI of the request.
+/// What a target is made of in addition to the method and the URI of the request.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Origins {
     /// The fields, as in Vary; empty if there are none.
@@ -49,7 +49,7 @@ pub(crate) struct Origins {
     pub(crate) is_own: bool,
 }
 
-/// What the target of a redirect is made of besides the method and the URI of the request.
+/// What the target of a redirect is made of in addition to the method and the URI of the request.
 pub(crate) fn origins(redirect: &Redirect) -> Origins {
     let mut origins = Origins::default();
     for placeholder in values_of(redirect) {

@@ -32,13 +32,13 @@ const NOTHING_SECONDS_MAX: u32 = 300;
 pub const ATTEMPT_SPAN: Span = Span::from_secs(2);
 /// Queries for one look-up.
 pub const ATTEMPTS_MAX: usize = 4;
-/// How long a server that has not answered in time is asked last.
+/// How long a server that has not answered in time is queried after the others.
 pub const SILENT_SPAN: Span = Span::from_secs(30);
 
 /// Names a look-up in progress.
 pub type LookupId<W> = Id<Lookup<W>>;
 
-/// What a look-up has found.
+/// The result of a look-up.
 pub type Found = Result<Arc<Records>, Fault>;
 
 /// Records, and how long they may be kept.
@@ -92,7 +92,7 @@ impl Fault {
 pub struct Lookup<W> {
     question: Question,
     origin: u32,
-    /// What gets the result.
+    /// The receivers of the result.
     waiting: Vec<W>,
     /// Queries so far.
     attempts: usize,
@@ -108,7 +108,7 @@ pub struct Lookup<W> {
     fault: Fault,
 }
 
-/// What a question leads to.
+/// The next step for a question.
 #[derive(Debug)]
 pub enum Asked<W> {
     /// The result is known.
@@ -146,7 +146,7 @@ pub struct Lookups<W> {
     /// Results, and when they expire.
     kept: BTreeMap<Question, (Moment, Found)>,
     waiting: usize,
-    /// By server: until when it is asked last.
+    /// By server: until when it is queried after the others.
     silent_until: Vec<Moment>,
 }
 

@@ -9,7 +9,7 @@ use tidegate_config::model::Config;
 
 use crate::named::Named;
 
-/// What a command has set.
+/// The state that a command has set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Position {
     /// Nothing: `active` of the configuration decides.
@@ -41,7 +41,7 @@ impl Position {
 pub struct Switch(AtomicU8);
 
 impl Switch {
-    /// What a command has set.
+    /// The state that a command has set.
     #[must_use]
     pub fn position(&self) -> Position {
         match self.0.load(Ordering::Relaxed) {

@@ -42,7 +42,7 @@ pub enum PermitMessage {
     },
 }
 
-/// What a worker needs.
+/// The permits that a worker needs.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Ask {
     /// The servers that the waiting requests can use: bit `server % 64`. 0 means nothing is asked for.
@@ -70,7 +70,7 @@ pub struct Permits {
     /// By server: the last permit that became free went to another worker, or the last permit came from one, so
     /// this worker's queue is next.
     gave_last: Vec<bool>,
-    /// What this worker has asked for since it received the last grant.
+    /// The permits that this worker has requested since it received the last grant.
     wanted: Ask,
     /// Grants that are to be sent: worker, server, count, generation of the limit. At most one for each worker and
     /// server.
@@ -83,10 +83,10 @@ pub struct Permits {
     early: Vec<(u16, u32, Generation)>,
 }
 
-/// What this worker knows of another one.
+/// This worker's view of another worker.
 #[derive(Clone, Copy, Default)]
 struct Other {
-    /// What the other worker asks for.
+    /// The permits that the other worker requests.
     asked: Ask,
     /// The ask of this worker is to be sent to the other one.
     ask_due: bool,

@@ -21,7 +21,7 @@ use crate::path::{Normalized, Reach, normalize_path};
 use crate::router::host_name;
 use crate::template::{Values, push_plain};
 
-/// What a part of a key is.
+/// The kind of a part of a key.
 #[derive(Clone, Copy)]
 enum Part {
     /// The client's address: 4 bytes (IPv4), 8 bytes (the first 64 bits of an IPv6 address) or no bytes (a unix socket).
@@ -203,7 +203,7 @@ fn push_address(out: &mut Vec<u8>, client: Option<IpAddr>) {
     }
 }
 
-/// Appends a value in the spelling in which it is counted. Appends nothing if the request has no value, or if it has several
+/// Appends a value in the form in which it is counted. Appends nothing if the request has no value, or if it has several
 /// values: any of them may be the one that the server reads.
 fn push_value(out: &mut Vec<u8>, placeholder: &Placeholder, values: &Values<'_>) {
     let head = values.head;

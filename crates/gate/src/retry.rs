@@ -7,7 +7,7 @@
 
 use tidegate_config::model::RetryOn;
 
-/// Where an exchange with a server failed.
+/// The stage at which an exchange with a server failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailurePoint {
     /// The connect failed: refused, unreachable or timed out.
@@ -37,7 +37,7 @@ pub enum FailurePoint {
 /// The facts about a failed attempt that the decision needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailedAttempt<'a> {
-    /// Where the attempt failed.
+    /// The stage at which the attempt failed.
     pub point: FailurePoint,
     /// The method is idempotent (RFC 9110 section 9.2.2).
     pub idempotent: bool,

@@ -39,7 +39,7 @@ const TWO_READINGS: &str = "the path matches another route on servers that merge
 const LITERAL_DOTS: &str =
     "the path matches another route on servers that do not resolve \".\" and \"..\"";
 
-/// What conditions test of the client.
+/// The facts about the client that conditions test.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Client<'a> {
     /// The certificate, if it was verified.
@@ -243,7 +243,7 @@ fn canonical_host(pattern: &HostPattern) -> HostPattern {
     }
 }
 
-/// The pattern in the spelling in which paths are compared.
+/// The pattern in the normalized form in which paths are compared.
 pub(crate) fn canonical_path(pattern: &PathPattern) -> PathPattern {
     match pattern {
         PathPattern::Exact(path) => PathPattern::Exact(path::canonical_pattern(path)),

@@ -17,7 +17,7 @@ struct Connection<T> {
     id: T,
     /// Requests on the connection, and those that wait until it is established.
     streams: u32,
-    /// The most requests that the connection takes.
+    /// Maximum number of requests that the connection takes.
     streams_max: u32,
     /// When bytes of the server last arrived; `Moment::NEVER` until the connection is established.
     heard_at: Moment,
@@ -33,7 +33,7 @@ struct Server<T> {
     speaks_http1: bool,
 }
 
-/// Where a request goes.
+/// The connection for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SharedChoice<T> {
     /// To this connection.
@@ -47,9 +47,9 @@ pub enum SharedChoice<T> {
 /// The shared connections of one pool and one worker.
 pub struct SharedConnections<T> {
     servers: Vec<Server<T>>,
-    /// The most connections to a server.
+    /// Maximum number of connections to a server.
     connections_max: usize,
-    /// The most requests on a connection, whatever the server allows.
+    /// Maximum number of requests on a connection, whatever the server allows.
     streams_max: u32,
 }
 

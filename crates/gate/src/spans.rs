@@ -253,7 +253,7 @@ fn upstream_span(span: &mut Vec<u8>, entry: &Entry<'_>, pool: &str, server: &str
     outcome(span, entry, is_error);
 }
 
-/// What went wrong.
+/// The error.
 fn outcome(span: &mut Vec<u8>, entry: &Entry<'_>, is_error: bool) {
     if !is_error {
         return;

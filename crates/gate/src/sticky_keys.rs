@@ -34,9 +34,9 @@ const WAYS: usize = 8;
 const FREE: u64 = 0;
 /// The key of a cell that is being written.
 const BUSY: u64 = 1;
-/// The bit of a cell's state that says that the key has come back after a response.
+/// The bit of a cell's state that is set if the key was used again after a response.
 const BACK: u64 = 1 << 31;
-/// The bit of a cell's state that says that the server has responded to a request with the key, or has set it.
+/// The bit of a cell's state that is set if the server has responded to a request with the key, or has set the key.
 const ANSWERED: u64 = 1 << 30;
 /// The bits of a cell's state that contain the time of the last use, in seconds: 34 years of a process.
 const SECONDS: u64 = ANSWERED - 1;

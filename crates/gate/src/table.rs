@@ -20,10 +20,10 @@ use crate::router::Client;
 
 /// Up to this many rules, testing each one is faster than a lookup.
 const LINEAR_SEARCH_MAX: usize = 8;
-/// The most labels of a pattern such as `*.example.com` that are indexed. A pattern with more labels is
+/// Maximum number of labels of a pattern such as `*.example.com` that are indexed. A pattern with more labels is
 /// tested for every host.
 const LABELS_MAX: u32 = 8;
-/// The most literal segments at the start of a path pattern that are indexed. Further segments are ignored by
+/// Maximum number of literal segments at the start of a path pattern that are indexed. Further segments are ignored by
 /// the index.
 const SEGMENTS_MAX: u32 = 8;
 const HOST_KEYS_MAX: usize = LABELS_MAX as usize + 2;
@@ -227,7 +227,7 @@ fn host_matches(pattern: &HostPattern, host: &str) -> bool {
     }
 }
 
-/// Whether the pattern matches the path; both are in canonical spelling.
+/// Whether the pattern matches the path; both are in canonical form.
 pub(crate) fn path_matches(pattern: &PathPattern, path: &str) -> bool {
     match pattern {
         PathPattern::Exact(exact) => exact == path,
@@ -522,7 +522,7 @@ mod tests {
         }
     }
 
-    /// The most rules that a search tests.
+    /// Maximum number of rules that a search tests.
     fn tried(table: &Table, host: &str, path: &str) -> usize {
         let (hosts, paths) = (table.hosts.keys_of(host), table.paths.keys_of(Some(path)));
         let pairs = hosts.iter().flat_map(|host| paths.iter().map(move |path| pair(host, path)));

@@ -18,10 +18,10 @@ use crate::parameters::{decoded, find_cookie, find_parameter};
 use crate::rewrite::MatchedPath;
 use crate::scheme::Scheme;
 
-/// The most bytes that the edits of a route may add to a message.
+/// Maximum number of bytes that the edits of a route may add to a message.
 pub const RENDERED_BYTES_MAX: usize = HEAD_BYTES_MAX;
 
-/// The values that placeholders stand for.
+/// The values of placeholders.
 #[derive(Clone, Copy, Debug)]
 pub struct Values<'a> {
     /// The head of the request.
@@ -90,7 +90,7 @@ impl PlaceFault {
     }
 }
 
-/// Where a value is placed.
+/// The place of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Field,

@@ -32,7 +32,7 @@ pub struct Endpoint {
     pub policy: Policy,
     /// As `policy`, for clients of push hubs, with the subprotocols of their protocol.
     pub hub_policy: Policy,
-    /// What messages may cost.
+    /// The limits of messages.
     pub limits: Limits,
     /// Time without a message, after which the connection is closed; `None`: unlimited.
     pub idle_timeout: Option<Span>,

@@ -30,7 +30,7 @@ pub(crate) const COMPILED_LUA: u64 = 3;
 /// Stacks beyond `STACKS_MAX`.
 pub(crate) const OTHERS: u64 = 4;
 
-/// What a thread executed at one moment.
+/// The stack of a thread at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Snapshot<'s> {
     /// The next instruction; in the kernel: the one after the system call.
@@ -218,7 +218,7 @@ fn registers(_instruction: u64, stack: u64, frame: u64, link: u64) -> UnwindRegs
     UnwindRegsNative::new(link, stack, frame)
 }
 
-/// What the unwinder has to know about a module.
+/// The data of a module that the unwinder needs.
 fn unwound(module: &Module) -> framehop::Module<Arc<[u8]>> {
     let (frames, header) = (module.section(".eh_frame"), module.section(".eh_frame_hdr"));
     let range =

@@ -10,7 +10,7 @@ use crate::folded::{Profile, bare};
 /// Functions in a table.
 const ROWS_MAX: usize = 60;
 
-/// What a function costs, in samples.
+/// The cost of a function, in samples.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 struct Cost {
     /// In the function itself.

@@ -29,7 +29,7 @@ pub struct Subject<'a> {
     pub codec: Codec,
     /// Its user; `None` if it is not known yet.
     pub user: Option<&'a str>,
-    /// What the backend has stated about the connection: JSON; empty: nothing.
+    /// The backend's data about the connection (`meta`): JSON; empty: no data.
     pub meta: &'a str,
 }
 
@@ -194,7 +194,7 @@ pub struct Refused<'a> {
     pub temporary: bool,
 }
 
-/// What the backend grants, and states.
+/// A grant of the backend, with its data.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Granted<'a> {

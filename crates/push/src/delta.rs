@@ -115,9 +115,9 @@ impl Lineage {
 pub struct Bases {
     /// By channel.
     newest: BTreeMap<Arc<str>, Base>,
-    /// What they cost together.
+    /// Their total cost.
     bytes: usize,
-    /// The most that they may cost.
+    /// The maximum that they may cost.
     bytes_max: usize,
     /// The number of the newest message of all channels.
     serial: u64,
@@ -125,13 +125,13 @@ pub struct Bases {
     unkept: u64,
 }
 
-/// The part of the memory of histories that the newest messages of channels may take besides.
+/// The share of `history-memory-max` that the newest messages of channels may take in addition to the histories.
 pub const BASES_PART: usize = 4;
-/// The memory of a newest message besides its data and the name of its channel.
+/// The memory of a newest message in addition to its data and the name of its channel.
 const BASE_COST_BYTES: usize = 128;
 
 impl Bases {
-    /// No messages, beside histories that may keep this many bytes.
+    /// No messages; the histories may keep this many bytes.
     #[must_use]
     pub const fn beside(history_bytes_max: usize) -> Self {
         let bytes_max = history_bytes_max / BASES_PART;

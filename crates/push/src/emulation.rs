@@ -73,7 +73,7 @@ impl Framing {
 /// Names a session of a worker. Only the client of the session knows the name, which lets a request act for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionName {
-    /// What the worker calls it.
+    /// The worker's name for it.
     pub key: (u32, u32),
     /// Random bits.
     pub secret: Secret,

@@ -28,14 +28,14 @@ use crate::publication::Publication;
 use crate::roster::Roster;
 use crate::settings::{Error, HubSettings, Hubs, namespace_of};
 
-/// The most mail that waits for a worker before publications, subscriptions and queries are refused.
+/// Maximum number of messages that wait for a worker before publications, subscriptions and queries are refused.
 pub const OUTBOX_MAX: usize = 1024;
-/// The most publications of a channel that are being delivered before those of clients are refused.
+/// Maximum number of publications of a channel that are being delivered before those of clients are refused.
 pub const CLIENT_WALKS_MAX: usize = 64;
 
-/// The most messages of conflated channels that are published in a turn.
+/// Maximum number of messages of conflated channels that are published in a turn.
 const CONFLATED_PER_TURN_MAX: usize = 64;
-/// The most channels without subscribers that wait until the backend is told of them.
+/// Maximum number of channels without subscribers that wait until the backend is told of them.
 pub const EMPTIED_MAX: usize = 4096;
 /// How long a message of a conflated channel waits for a worker that is behind.
 const BEHIND_SPAN: Span = Span::from_millis(10);
@@ -60,15 +60,15 @@ pub struct Hub<K> {
     joins: Vec<(Arc<Publication>, Vec<u16>)>,
     /// Replies to calls of this worker that were not made at once.
     events: VecDeque<Event<K>>,
-    /// Owned channels, and their hubs, whose last subscriber has left; only those of which the backend learns it.
+    /// Owned channels, and their hubs, whose last subscriber has left; only those that are reported to the backend.
     emptied: VecDeque<(u16, Arc<str>)>,
     /// How many more there were, since the last call of `take_lost_emptied`.
     lost_emptied: u64,
-    /// By hub: the namespaces of whose channels the backend learns that they have no subscribers.
+    /// By hub: the namespaces whose channels are reported to the backend when they have no subscribers.
     tells_emptied: Vec<Vec<Box<str>>>,
 }
 
-/// What a worker has of one hub.
+/// The figures of one hub on a worker.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct HubFigures {
     /// Channels that the worker owns.
@@ -87,13 +87,13 @@ pub type Instance = (Moment, u64);
 /// How a subscription begins.
 #[derive(Debug)]
 pub struct Subscription {
-    /// Where the subscriber is.
+    /// The place of the subscriber.
     pub place: SubscriptionId,
     /// The owner's reply; `None` if it comes later, as `Event::Subscribed`.
     pub reply: Option<Subscribed>,
 }
 
-/// What mail results in.
+/// The result of handling mail.
 #[derive(Debug)]
 pub enum Event<K> {
     /// A subscription of this worker is confirmed.
@@ -719,7 +719,7 @@ impl<K: Copy + Eq> Hub<K> {
     }
 }
 
-/// The namespaces of whose channels the backend of a hub learns that they have no subscribers.
+/// The namespaces whose channels are reported to the backend of a hub when they have no subscribers.
 fn tells_emptied(settings: &Hubs, hub: u16) -> Vec<Box<str>> {
     let Some(HubSettings { push, .. }) = settings.get(hub) else { return Vec::new() };
     let has_path = |backend: &PushBackend| backend.path(BackendEvent::ChannelEmpty).is_some();

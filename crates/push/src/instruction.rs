@@ -14,7 +14,7 @@ use crate::position::Since;
 use crate::publication::in_one_line;
 use crate::settings::{Error, HubSettings};
 
-/// The most clients that a `disconnect` spares.
+/// Maximum number of clients that a `disconnect` spares.
 const SPARED_MAX: usize = 1000;
 /// The longest reason of a disconnect (RFC 6455 section 5.5).
 const REASON_BYTES_MAX: usize = 123;
@@ -30,11 +30,11 @@ pub struct Instruction {
     pub client: Arc<str>,
     /// The names of clients that it does not apply to.
     pub spared: Vec<Arc<str>>,
-    /// What is done.
+    /// The instruction.
     pub what: ClientChange,
 }
 
-/// What is done with a client.
+/// An instruction about a client.
 #[derive(Debug)]
 pub enum ClientChange {
     /// It gets the messages of a channel.

@@ -24,20 +24,20 @@ use crate::visitors::Visitors;
 
 /// How long a key of a publication is remembered.
 const IDEMPOTENCY_SPAN: Span = Span::from_secs(300);
-/// The most keys that are remembered; beyond that the oldest are forgotten.
+/// Maximum number of keys that are remembered; beyond that the oldest are forgotten.
 pub const IDEMPOTENCY_KEYS_MAX: usize = 65_536;
 /// The memory of an empty history, without its channel's name.
 const STREAM_COST_BYTES: usize = 256;
-/// How many channels one sweep looks at.
+/// How many channels one sweep examines.
 const SWEEP_CHANNELS_MAX: usize = 256;
 /// How many unused channels one sweep removes, which takes about a millisecond.
 const SWEEP_UNUSED_MAX: usize = 4096;
 /// How many entries of dropped publications `Owned::order` may contain, in addition to as many entries as
 /// publications are kept.
 const ORDER_SPARE: usize = 64;
-/// How many entries of `Owned::order` are looked at with each publication while it is tidied.
+/// How many entries of `Owned::order` are examined with each publication while it is tidied.
 const ORDER_STEPS: usize = 8;
-/// The most publications that a client recovers at once; more are reported as lost.
+/// Maximum number of publications that a client recovers at once; more are reported as lost.
 pub const RECOVERY_MAX: usize = 300;
 
 /// The channels of one hub that a worker owns.
@@ -49,7 +49,7 @@ pub struct Owned {
     bytes: usize,
     /// The part of `bytes` that the histories take without their messages.
     streams_bytes: usize,
-    /// The most bytes that the histories may keep.
+    /// Maximum number of bytes that the histories may keep.
     bytes_max: usize,
     /// The kept publications of all channels, oldest first, after those of `tidied`. Contains some that are gone.
     order: VecDeque<(Arc<str>, u64)>,
@@ -96,7 +96,7 @@ impl Channel {
     }
 }
 
-/// What a publication results in.
+/// The result of a publication.
 #[derive(Debug)]
 pub enum Outcome<'o> {
     /// Send the publication to these workers.

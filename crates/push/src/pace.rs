@@ -5,7 +5,7 @@
 use tidegate_base::Moment;
 use tidegate_config::model::PublishRate;
 
-/// What a client has used of its rate.
+/// How much of its rate a client has used.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     unused_at: Moment,

@@ -24,7 +24,7 @@ pub struct Publication {
     pub origin: NodeId,
     /// The channel.
     pub channel: Arc<str>,
-    /// What the publication reports.
+    /// The kind of publication.
     pub content: Content,
     /// The data: JSON in one line; empty unless it is a message.
     pub data: Arc<str>,
@@ -32,9 +32,9 @@ pub struct Publication {
     pub position: Option<Position>,
     /// The client that published it, or that has joined or left: JSON; empty if it was not a client.
     pub info: Box<str>,
-    /// What the publisher adds, as a JSON object of strings; empty if there is nothing.
+    /// The tags of the publisher, as a JSON object of strings; empty: no tags.
     pub tags: Box<str>,
-    /// What patches refer to; `None` in a namespace without deltas.
+    /// The previous message, to which patches refer; `None` in a namespace without deltas.
     pub lineage: Option<Box<Lineage>>,
     /// Which subscribers get it; `None`: all of them.
     pub audience: Option<Box<Audience>>,
@@ -44,7 +44,7 @@ pub struct Publication {
     deflated: OnceLock<Box<DeflatedFrames>>,
 }
 
-/// What a publication reports.
+/// The kind of a publication.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Content {
     /// A message.
@@ -90,7 +90,7 @@ impl Form {
     }
 }
 
-/// What the delivery of a message costs besides its bytes, expressed in bytes: the kernel copies this much in the time
+/// What the delivery of a message costs in addition to its bytes, expressed in bytes: the kernel copies this much in the time
 /// of a system call.
 pub const DELIVERY_COST_BYTES: usize = 4096;
 

@@ -16,11 +16,11 @@ const CONFLATED_FREE_PART: usize = 4;
 /// The bounds of a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueLimits {
-    /// The most messages.
+    /// Maximum number of messages.
     pub messages_max: u32,
-    /// The most bytes.
+    /// Maximum number of bytes.
     pub bytes_max: usize,
-    /// What happens beyond these.
+    /// The effect of exceeding these limits.
     pub slow: Slow,
 }
 

@@ -14,7 +14,7 @@ use crate::queue::QueueLimits;
 use crate::stream::StreamLimits;
 use crate::token::{Claims, Keys};
 
-/// What a client is told that uses a pattern in place of a channel.
+/// The message for a client that uses a pattern in place of a channel.
 const PATTERN_TEXT: &str =
     "channel patterns are not supported: a name has no `*` and does not begin with `/`";
 
@@ -106,7 +106,7 @@ pub struct HubSettings {
     pub keys: Keys,
 }
 
-/// What is known of a client.
+/// The facts about a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Client<'a> {
     /// The user of its token; empty for a client without a user.

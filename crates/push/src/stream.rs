@@ -43,7 +43,7 @@ pub struct Recovered {
 }
 
 impl Recovered {
-    /// What a client gets whose position is not known any more.
+    /// The recovery of a client whose position is no longer known.
     pub const LOST: Self = Self { publications: Vec::new(), is_whole: false, keeps_forms: false };
 
     /// Everything that a client missed, from a history.
@@ -66,7 +66,7 @@ impl Recovered {
 pub struct Excerpt {
     /// Only publications after this place (before it, if `reverse`); `None`: from the beginning.
     pub since: Option<Since>,
-    /// The most publications; `None`: unlimited; 0: only the position is wanted.
+    /// Maximum number of publications; `None`: unlimited; 0: only the position is wanted.
     pub limit: Option<u32>,
     /// The newest first.
     pub reverse: bool,
@@ -75,7 +75,7 @@ pub struct Excerpt {
 /// The bounds of a history.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamLimits {
-    /// The most publications.
+    /// Maximum number of publications.
     pub length_max: u32,
     /// How long one is kept.
     pub age_max: Span,
@@ -172,7 +172,7 @@ impl Stream {
         bytes as isize
     }
 
-    /// What a client missed that was at `since`, up to `most` publications.
+    /// The publications after `since` that a client missed, up to `most`.
     #[must_use]
     pub fn recover(&self, since: Since, most: usize) -> Recovered {
         let lost = Recovered::LOST;

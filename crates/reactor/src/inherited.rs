@@ -31,7 +31,7 @@ const SOCKETS_MAX: usize = 16_384;
 /// Sockets in one message. The kernel allows 253 (SCM_MAX_FD).
 const MESSAGE_SOCKETS_MAX: usize = 128;
 
-/// What a process inherits.
+/// The descriptors that a process inherits.
 #[derive(Debug, Default)]
 pub struct Inherited {
     /// The listening sockets.
@@ -165,9 +165,9 @@ fn local_address(socket: BorrowedFd<'_>) -> Option<Address> {
 /// get their own descriptor tables.
 #[derive(Debug)]
 pub struct ListenerPost {
-    /// What workers send to.
+    /// The end to which workers send.
     sender: OwnedFd,
-    /// What the thread receives from.
+    /// The end from which the thread receives.
     receiver: OwnedFd,
 }
 

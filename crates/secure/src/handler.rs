@@ -71,7 +71,7 @@ pub trait LayerHandler {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refused;
 
-/// What happened to a session, for counters.
+/// An event of a session, for counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A session began. It exists until `SessionGone`.

@@ -294,7 +294,7 @@ impl<O: TlsObserver> TlsLayer<O> {
     }
 }
 
-/// What the handler sees instead of the reactor: the same operations, with plain bytes.
+/// The handler's view of the reactor: the same operations, with plain bytes.
 pub struct SecureView<'a, R, O> {
     inner: &'a mut R,
     layer: &'a mut TlsLayer<O>,

@@ -1,12 +1,12 @@
 //! Lua applications: the VM of each on one worker, and the VMs of earlier code that continue for a while (`retired.rs`).
 //! In: the configuration, the programs (`scripts.rs`). Out: VMs; what is wrong with a script.
 //! Never: reads a script: all workers run the same text. A module is read when a script requires it for the first time.
-//! Limits: a VM is replaced if its script keeps most of the memory it may,
-//! or after `EXCESSES_MAX` exceeded budgets in a row within at least `EXCESSES_SPAN`. If it has served nothing since it
-//! began, the next one begins after a pause of `PAUSE_MIN` to `PAUSE_MAX`.
-//! Invariant: an application without a VM answers nothing until its pause is over. Code comes into force after its `on_start`
-//! has succeeded. An index below `RETIRED_FROM` names an
-//! application for as long as the process lives; one above names a VM of earlier code.
+//! Limits: a VM is replaced if its script keeps most of `memory-max`, or after `EXCESSES_MAX` exceeded budgets in a row over at
+//! least `EXCESSES_SPAN`. If it has served nothing since it began, the next one begins after a pause of `PAUSE_MIN` to
+//! `PAUSE_MAX`.
+//! Invariant: an application without a VM serves no request until its pause is over. Code comes into force after its `on_start`
+//! has succeeded. An index below `RETIRED_FROM` names an application for as long as the process lives; one above names a VM of
+//! earlier code.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ use crate::retired::{RETIRED_FROM, Retired};
 pub use crate::scripts::{Program, Scripts, read};
 use crate::scripts::{finding, layer_of};
 
-/// Exceeded budgets in a row, without a callback between them that ended well, until the VM is replaced.
+/// The number of exceeded budgets in a row, without a successful callback in between, after which the VM is replaced.
 const EXCESSES_MAX: u32 = 16;
-/// How long no callback has ended well until the VM is replaced. One client with slow requests cannot keep the callbacks of
-/// the others from ending well for so long.
+/// The VM is replaced only if no callback has succeeded for this long: one client with slow requests cannot prevent the callbacks
+/// of other clients from succeeding for so long.
 const EXCESSES_SPAN: Span = Span::from_secs(10);
 /// How long an application pauses if its VM has failed without serving anything. Doubled with each failure in a row.
 const PAUSE_MIN: Span = Span::from_secs(1);
@@ -83,7 +83,7 @@ fn lack(config: &Config, app: usize, vm: &mut Vm) -> Option<&'static str> {
     )
 }
 
-/// Where a VM runs.
+/// The worker and the numbers of a VM.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     /// The number of the worker, and of all workers.
@@ -118,12 +118,12 @@ pub(crate) fn load_tests(
     tests: &Script,
 ) -> Result<Vm, Failure> {
     let (mut bounds, facts, find) = environment(app, program, Meter::Time, Place::ONLY, 0);
-    // The test plays the server of each socket with another socket.
+    // The test simulates the server of each socket with another socket.
     bounds.requests_max *= 2;
     Vm::load_tests(tests, &program.script, &bounds, facts, find)
 }
 
-/// What a VM needs besides its script.
+/// The environment that a VM needs in addition to its script.
 fn environment(
     app: &LuaApp,
     program: &Arc<Program>,
@@ -195,11 +195,11 @@ pub(crate) struct App {
     life: u32,
     /// The number in the ids of its clients.
     client_life: u32,
-    /// Exceeded time budgets since a callback ended well.
+    /// Exceeded time budgets since a callback succeeded.
     excesses: u32,
     /// When the first of them was exceeded.
     exceeded_at: Moment,
-    /// A callback has ended well since the VM began.
+    /// A callback has succeeded since the VM began.
     has_served: bool,
     /// When the application may begin again.
     resumes_at: Moment,
@@ -213,7 +213,7 @@ pub(crate) struct App {
     decides: bool,
     /// Earlier code of the application had `on_access`.
     has_decided: bool,
-    /// What the VM has to deliver.
+    /// The broadcasts that the VM has to deliver.
     pub(crate) broadcasts: Broadcasts,
 }
 
@@ -226,7 +226,7 @@ pub(crate) struct Apps {
     pub(crate) retired: Vec<Retired>,
     /// The index of the next retired VM, above `RETIRED_FROM`.
     pub(crate) next_retired: u16,
-    /// What a new VM needs.
+    /// The data that a new VM needs.
     origin: Option<Source>,
     /// Scratch space for effects; empty between two callbacks.
     outbox: Outbox,
@@ -247,7 +247,7 @@ struct Prepared {
     successors: Vec<Successor>,
 }
 
-/// What the VMs of a worker are created from.
+/// The data from which the VMs of a worker are created.
 struct Source {
     /// How budgets are measured.
     meter: Meter,
@@ -290,8 +290,8 @@ impl Apps {
         Ok(apps)
     }
 
-    /// Loads and starts the applications of a configuration that follows, as far as they have changed. What `on_start`
-    /// orders is carried out when they come into force.
+    /// Loads and starts the changed applications of the next configuration. The effects of `on_start` are carried out when
+    /// the applications come into force.
     ///
     /// # Errors
     /// What is wrong with the scripts. Nothing has changed.
@@ -510,8 +510,8 @@ impl Apps {
         unix_seconds as f64
     }
 
-    /// Notes how a callback ended, and logs a failure. Returns whether the VM is gone: everything that it held has to be
-    /// given up.
+    /// Notes how a callback ended, and logs a failure. Returns whether the VM was discarded: then the caller must release
+    /// everything that it held.
     pub(crate) fn note(
         &mut self,
         index: usize,
@@ -533,7 +533,7 @@ impl Apps {
         app.failures += 1;
         report(&config.name, what, failure);
         let Some(excess) = failure.excess else { return false };
-        // What a callback has left behind was collected.
+        // The garbage of the callback was collected.
         let used = app.vm.as_ref().map_or(0, Vm::used_bytes);
         let is_broken = match excess {
             Excess::Memory => is_much(used, config),

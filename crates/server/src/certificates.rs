@@ -26,7 +26,7 @@ use tidegate_wire::tls::{
 
 use crate::files;
 
-/// The most bytes of one file. Bundles of certificate authorities are the largest files.
+/// Maximum size in bytes of one file. Bundles of certificate authorities are the largest files.
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// A TLS file or setting that cannot be used.

@@ -214,7 +214,7 @@ impl Exchange {
     fn send(&mut self, mut bytes: &[u8]) -> Result<(), String> {
         let text = |error: std::io::Error| match error.kind() {
             std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
-                format!("the request was not taken within {EXCHANGE_SPAN:?}")
+                format!("the server did not read the request within {EXCHANGE_SPAN:?}")
             }
             _ => error.to_string(),
         };
@@ -324,7 +324,7 @@ mod tests {
         let mut exchange = Exchange { stream, session: None, plain, deadline, content_max };
         // The reader needs two seconds at least, but takes bytes all the time.
         let why = exchange.send(&vec![0; 64 << 20]).expect_err("the time is over");
-        assert_eq!(why, "the request was not taken within 10s");
+        assert_eq!(why, "the server did not read the request within 10s");
         drop(exchange);
         reader.join().expect("it ends");
     }

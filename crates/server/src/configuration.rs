@@ -1,4 +1,4 @@
-//! The configuration in force, and how another one takes its place while the process serves.
+//! The configuration in force, and its replacement by another one while the process serves.
 //! In: a source that reads the configuration again; edits of commands. Out: a snapshot for each worker, one worker after the other, so
 //! that listeners are opened in CPU order; log lines that state what has changed, or why nothing has.
 //! Never: applies a part of a configuration: one that cannot be used is refused as a whole. All workers have loaded and
@@ -53,10 +53,10 @@ const APPLY_SPAN: Duration = Duration::from_secs(10);
 const LOOK_SPAN: Duration = Duration::from_millis(50);
 /// How long sockets of a removed listener are waited for.
 const CLOSING_SPAN_MAX: Duration = Duration::from_secs(1);
-/// Between two looks at a socket that closes.
+/// The pause between two checks of a socket that closes.
 const CLOSING_PAUSE: Duration = Duration::from_millis(20);
 
-/// Where the configuration of a process is from.
+/// The source of the configuration of a process.
 pub trait ConfigSource: Send {
     /// Reads and checks the configuration again; also returns warnings, ready to print.
     ///
@@ -78,11 +78,11 @@ pub(crate) type Bound = Vec<Option<Address>>;
 pub(crate) struct WorkerLink {
     /// The way to the worker's mailbox.
     pub(crate) sender: Sender<Mail>,
-    /// What the worker still uses of what was removed.
+    /// The removed parts that the worker still uses.
     pub(crate) in_use: InUse,
 }
 
-/// What a stop of the process needs to know of the configuration in force.
+/// The facts about the configuration in force that a stop of the process needs.
 pub(crate) struct Listening {
     /// The configuration.
     pub(crate) config: Arc<Config>,
@@ -129,7 +129,7 @@ enum Cause<'f> {
 
 /// The configuration in force.
 pub(crate) struct Configuration {
-    /// Where it is from; `None` for the embedded configuration.
+    /// The source of the configuration; `None` for the embedded configuration.
     pub(crate) source: Option<Box<dyn ConfigSource>>,
     /// The configuration as it was read, and edited since.
     pub(crate) read: ReadConfig,
@@ -279,7 +279,7 @@ impl Configuration {
         }
     }
 
-    /// Tells the commands that wait for a reload.
+    /// Reports to the commands that wait for a reload.
     fn note_reload(&self, note: impl FnOnce(&Reloads)) {
         if let Some(operations) = &self.operations {
             note(&operations.reloads);
@@ -338,7 +338,7 @@ impl Configuration {
         let earlier: Vec<_> =
             opened.iter().map(|at| (*at, earlier_on(&next.config.listeners[*at].bind))).collect();
         if let Err(text) = self.prepare_apps(&next, &renewed.scripts) {
-            // A change of one of these files is the repair.
+            // A change of one of these files may fix the error.
             self.refused = scripts::paths(&renewed.scripts);
             return Err(text);
         }
@@ -372,8 +372,8 @@ impl Configuration {
         Ok((plan, shortfall))
     }
 
-    /// Refuses other push hubs, whose state in the workers belongs to those of the start (other keys of the same hubs are
-    /// accepted), and what needs threads or mailboxes that are created at the start only.
+    /// Refuses changes of push hubs, whose state in the workers is created at the start (other keys of the same hubs are
+    /// accepted), and settings that need threads or mailboxes that are created only at the start.
     fn check_applications(&self, config: &Config) -> Result<(), String> {
         let own = &self.arranged.config;
         let needs_passwords = config.routes.iter().any(|route| route.handling.auth.is_some());
@@ -495,7 +495,7 @@ impl Configuration {
         false
     }
 
-    /// Hands the settings to one worker after the other.
+    /// Sends the settings to one worker after the other.
     fn apply(
         &mut self,
         next: &mut Arranged,

@@ -7,7 +7,7 @@ use tidegate_reactor::DatagramId;
 
 use crate::carrier::internal_request::AppCaller;
 
-/// What a socket is for.
+/// The purpose of a socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum DatagramUser {
     /// A script has opened it.

@@ -12,7 +12,7 @@ const OWN_DESCRIPTORS: u64 = 64;
 /// Datagrams get at most one of so many parts of the descriptors, because clients come first.
 const DATAGRAMS_PART: u64 = 4;
 
-/// The most connections of the worker `index` of `workers`: its share of `connections-max`, and no more than its limit of
+/// Maximum number of connections of the worker `index` of `workers`: its share of `connections-max`, and no more than its limit of
 /// descriptors less those that are needed otherwise.
 pub(crate) fn connections_max(
     config: &Config,

@@ -18,7 +18,7 @@ pub(crate) struct Drain {
     span: Span,
     /// The step that is due. From `STEPS - 1` on, every connection is.
     step: u32,
-    /// What clients of forwarded WebSockets are told.
+    /// The Close frame for clients of forwarded WebSockets.
     close: Close<'static>,
 }
 
@@ -43,7 +43,7 @@ impl Drain {
         Self { span, step, close }
     }
 
-    /// What clients of forwarded WebSockets are told.
+    /// The Close frame for clients of forwarded WebSockets.
     pub(crate) fn close(self) -> Close<'static> {
         self.close
     }

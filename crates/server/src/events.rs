@@ -18,7 +18,7 @@ const WAITING_MAX: usize = EVENTS_MAX;
 /// Bytes of a text; the rest is cut.
 const TEXT_BYTES_MAX: usize = 480;
 
-/// What an event is about.
+/// The kind of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EventKind {
     /// The configuration or a file was reloaded, or was refused.
@@ -55,9 +55,9 @@ impl EventKind {
 pub(crate) struct Event {
     /// When it happened.
     pub(crate) time: SystemTime,
-    /// What it is about.
+    /// The kind of the event.
     pub(crate) kind: EventKind,
-    /// What has happened.
+    /// The text of the event.
     pub(crate) text: String,
 }
 

@@ -9,7 +9,7 @@
 //!      carrier/http2/client.rs: the same for the streams of a connection
 //!      carrier/tcp.rs: without HTTP, choose the pool; then action/proxy/tcp.rs
 //!   -> action/mod.rs: find the route (gate::router)
-//!   -> action/handled.rs: what the route does besides its action: refuse the request, change its path and fields
+//!   -> action/handled.rs: what the route does in addition to its action: refuse the request, change its path and fields
 //!   -> begin the action:
 //!        action/respond.rs, redirect.rs   a complete response
 //!        action/synthetic.rs              a response generated in pieces

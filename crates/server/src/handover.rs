@@ -18,7 +18,7 @@ use crate::worker::Worker;
 
 /// Something on its way to a worker, and the way of the result.
 pub(crate) struct Order<T, U> {
-    /// What the worker gets; `None` once it has been taken.
+    /// The object for the worker; `None` once it has been taken.
     content: Mutex<Option<T>>,
     /// Reports that the worker has carried it out, or why it has not.
     report: SyncSender<Result<U, String>>,

@@ -95,7 +95,7 @@ impl Inheritance {
 
     /// By socket: its listener, if the worker `own` of `workers` takes it. Sockets of an earlier process that share their
     /// address with others are dealt out, so that a worker without one opens its own. All workers share any other socket: a
-    /// worker of another user than the service manager could not open one beside it.
+    /// worker of another user than the service manager could not open another one on the same address.
     pub(crate) fn share_of(&self, own: usize, workers: usize) -> Vec<Option<usize>> {
         let share = |(at, (place, socket)): (usize, &(usize, InheritedSocket))| {
             let earlier = self.sockets[..at].iter().filter(|(of, _)| of == place).count();

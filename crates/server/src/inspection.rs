@@ -35,7 +35,7 @@ const TRY_PAUSE: Duration = Duration::from_millis(1);
 /// An ejection by one worker, with the names of the pool and the server.
 pub type NamedEjection = ((String, String), Ejection);
 
-/// What the admin interface, or an upgrade, wants of a worker.
+/// A request of the admin interface, or of an upgrade, to a worker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Question {
     /// The connections of clients and their exchanges that match a filter.
@@ -58,7 +58,7 @@ pub enum Question {
     Apps,
 }
 
-/// What a worker reports.
+/// The report of a worker.
 #[derive(Debug)]
 pub enum Report {
     /// The connections that were found.
@@ -84,7 +84,7 @@ pub enum Report {
 pub struct Inspection {
     /// The question.
     pub(crate) question: Question,
-    /// The thread that asked has stopped waiting.
+    /// The requesting thread has stopped waiting.
     is_withdrawn: AtomicBool,
     /// The way of the reports. It has room for one of each worker.
     reports: SyncSender<(usize, Report)>,
@@ -145,7 +145,7 @@ pub(crate) struct Walk {
     inspection: Arc<Inspection>,
     /// The next slot to look at.
     pub(crate) slot: usize,
-    /// What was found so far.
+    /// The results so far.
     pub(crate) found: Sessions,
     /// How many exchanges were ended so far.
     pub(crate) ended: u64,

@@ -39,13 +39,13 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 /// The thread, and what it fetches.
 #[derive(Default)]
 pub(crate) struct KeyFetcher {
-    /// What the configuration in force demands.
+    /// The requirements of the configuration in force.
     followed: Arc<Mutex<Followed>>,
     /// The thread runs.
     runs: bool,
 }
 
-/// What the configuration in force demands.
+/// The requirements of the configuration in force.
 #[derive(Clone, Default)]
 struct Followed {
     /// The addresses.
@@ -164,20 +164,20 @@ fn note(
     match offered {
         Ok((changed, usable)) => {
             if let Some(count) = changed {
-                log::info(format_args!("{count} keys of tokens fetched from {url}"));
+                log::info(format_args!("{count} token keys fetched from {url}"));
             } else if schedule.failures > 0 {
-                log::info(format_args!("the keys of tokens at {url} can be fetched again"));
+                log::info(format_args!("the token keys at {url} can be fetched again"));
             }
             schedule.failures = 0;
             usable.unwrap_or(USABLE_DEFAULT).clamp(USABLE_MIN, USABLE_MAX)
         }
         Err(what) => {
             let effect = match keys.facts().fetched_at {
-                0 => "no token is accepted until a fetch succeeds".to_owned(),
+                0 => "all tokens are refused until a fetch succeeds".to_owned(),
                 at => format!("the keys fetched {} s ago stay in force", now.saturating_sub(at)),
             };
             log::warning(format_args!(
-                "the keys of tokens at {url} cannot be fetched: {what}; {effect}"
+                "the token keys at {url} cannot be fetched: {what}; {effect}"
             ));
             let wait = RETRY_MIN * 2_u32.saturating_pow(schedule.failures.min(10));
             schedule.failures = schedule.failures.saturating_add(1);

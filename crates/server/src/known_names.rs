@@ -11,7 +11,7 @@ use tidegate_config::model::{Config, ServerAddress};
 
 use crate::resolve::{Addresses, Unresolved};
 
-/// What is known about a name.
+/// The facts about a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct KnownName {
     /// The addresses in use, with the port.

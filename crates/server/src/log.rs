@@ -25,9 +25,9 @@ use tidegate_base::calendar::Civil;
 use crate::repeats::{Repeats, WINDOW};
 use crate::threads::{self, Ended};
 
-/// The most lines that wait for the writer.
+/// Maximum number of lines that wait for the writer.
 pub(crate) const LINES_MAX: usize = 1024;
-/// The most bytes of a message; the rest is cut. A line stays below PIPE_BUF, so pipes take it whole.
+/// Maximum size in bytes of a message; the rest is cut. A line stays below PIPE_BUF, so pipes take it whole.
 pub(crate) const LINE_BYTES_MAX: usize = 480;
 /// How long the end of the process waits for the last lines.
 pub(crate) const FLUSH_SPAN: Duration = Duration::from_millis(500);
@@ -45,11 +45,11 @@ enum Level {
     Error,
     /// A peer or a file was refused; the service continues.
     Warning,
-    /// Something changed as intended.
+    /// A change that was requested, or that is expected.
     Info,
 }
 
-/// Where a line goes.
+/// The destination of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Destination {
     /// The standard error stream, with time and level.
@@ -431,7 +431,7 @@ fn report_panic(panic: &std::panic::PanicHookInfo<'_>) {
 /// The least important level that is logged, as an index of `Level::ALL`.
 static LEAST: AtomicUsize = AtomicUsize::new(Level::ALL.len() - 1);
 
-/// From now on, only lines of this level and of more important ones are logged, besides those of the start.
+/// From now on, only lines of this level and of more severe levels are logged, and the lines of the start.
 ///
 /// # Errors
 /// There is no such level; the names of all.
@@ -463,7 +463,7 @@ pub(crate) fn warning(message: fmt::Arguments<'_>) {
     }
 }
 
-/// Logs that something changed as intended.
+/// Logs a change that was requested, or that is expected.
 pub(crate) fn info(message: fmt::Arguments<'_>) {
     if is_logged(Level::Info) {
         submit(Destination::Stderr(Level::Info), message);

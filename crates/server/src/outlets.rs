@@ -16,7 +16,7 @@ pub(crate) struct Outlets {
     spans: Option<SpanExport>,
 }
 
-/// What one worker writes to.
+/// The access log and the span export of one worker.
 #[derive(Default)]
 pub(crate) struct WorkerOutlets {
     /// The access log.

@@ -53,7 +53,7 @@ struct Waiting<J> {
     number: u64,
     /// The round in which it is taken.
     round: u64,
-    /// Where its request comes from.
+    /// The origin of its request.
     origin: Origin,
     /// The job.
     job: J,
@@ -142,7 +142,7 @@ impl<J> State<J> {
 pub(crate) struct Added<J> {
     /// Its place.
     pub(crate) place: Place<J>,
-    /// The job that had to give way, if there was no other place. Its own `Place` no longer has an effect.
+    /// The job that was displaced, if there was no other place. Its own `Place` no longer has an effect.
     pub(crate) displaced: Option<J>,
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct Job {
     pub(crate) ticket: Id<Exchange>,
 }
 
-/// What was found out about a password.
+/// The result of verifying a password.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Finding {
     /// It is right.
@@ -51,12 +51,12 @@ pub(crate) enum Finding {
     Displaced,
 }
 
-/// What was found out about the password of a waiting request.
+/// The result of verifying the password of a waiting request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PasswordResult {
     /// The request. It may have ended.
     pub(crate) ticket: Id<Exchange>,
-    /// What was found out.
+    /// The result.
     pub(crate) finding: Finding,
 }
 

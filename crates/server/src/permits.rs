@@ -15,7 +15,7 @@ use tidegate_reactor::{Mailbox, Reactor, Sender, SockId, Waker};
 use crate::timers::WorkerTimer;
 use crate::worker::{Worker, WorkerPool};
 
-/// The most messages about permits that a worker's mailbox holds.
+/// Maximum number of messages about permits that a worker's mailbox holds.
 pub const PERMIT_MAILS_MAX: usize = 1024;
 /// How long a worker waits before it sends a message again that a full mailbox refused.
 const RETRY_SPAN: Span = Span::from_millis(1);

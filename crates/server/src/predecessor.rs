@@ -1,4 +1,4 @@
-//! The process that this one replaces: its transfers arrive here, and it learns that this process serves.
+//! The process that this one replaces: its transfers arrive here, and it is notified when this process serves.
 //! In: the channel that this process has inherited. Out: transfers, until the earlier process has ended; a report.
 //! Never: makes a start fail, or delays one by more than `FIRST_WAIT`: an earlier process that passes no transfer is replaced
 //! without it.
@@ -117,7 +117,7 @@ impl Predecessor {
     }
 }
 
-/// What the statistics and states of an earlier process are merged into.
+/// The objects into which the statistics and states of an earlier process are merged.
 pub(crate) struct Heritage {
     /// The counters of listeners, routes and servers; `None`: nothing is counted.
     pub(crate) registry: Option<Arc<Registry>>,

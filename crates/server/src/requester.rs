@@ -11,7 +11,7 @@ use crate::carrier::internal_request::InternalRequest;
 /// The bit that the index of a socket never has.
 const OWN: u32 = 1 << 31;
 
-/// Where one request came from. Actions send responses to it and never ask which protocol it speaks.
+/// The origin of one request. Actions send responses to it, whichever protocol it speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Requester {
     /// The client's connection. For a request of Tidegate's own, the id of the request, with the bit `OWN`.

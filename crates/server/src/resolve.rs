@@ -123,11 +123,11 @@ fn of_found(found: &Found, server: &Server) -> Result<Vec<Address>, String> {
 /// The look-ups of names in edits, each on a thread of its own.
 #[derive(Default)]
 pub(crate) struct LookUps {
-    /// How many are under way, with those that no command waits for any longer.
+    /// How many are in progress, with those that no command waits for any longer.
     running: Arc<AtomicUsize>,
 }
 
-/// A look-up under way.
+/// A look-up in progress.
 struct Running(Arc<AtomicUsize>);
 
 impl Drop for Running {

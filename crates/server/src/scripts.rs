@@ -90,7 +90,7 @@ impl Program {
 /// The scripts of an application.
 struct Texts {
     script: Script,
-    /// Those of further phases, by name.
+    /// The scripts of further phases, by name.
     phases: Vec<(String, Script)>,
 }
 
@@ -131,7 +131,7 @@ pub(crate) struct Renewed {
     pub(crate) scripts: Scripts,
     /// The names of the applications with other programs.
     pub(crate) changed: Vec<String>,
-    /// What the operator should know.
+    /// The messages for the operator.
     pub(crate) notes: Vec<String>,
 }
 

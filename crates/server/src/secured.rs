@@ -24,7 +24,7 @@ impl Secured {
     /// Completes the handshake.
     ///
     /// # Errors
-    /// The peer is refused, has left, or takes too long.
+    /// The peer is refused, has disconnected, or takes too long.
     pub(crate) fn establish(
         session: TlsSession,
         stream: &mut (impl Read + Write),

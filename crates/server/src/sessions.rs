@@ -74,7 +74,7 @@ impl FromStr for ConnectionId {
 pub struct Filter {
     /// Also connections without a request in progress.
     pub has_idle: bool,
-    /// The most sessions that are copied.
+    /// Maximum number of sessions that are copied.
     pub limit: usize,
     /// The name of the listener.
     pub listener: Option<String>,
@@ -88,7 +88,7 @@ pub struct Filter {
     pub older: Option<Span>,
 }
 
-/// What a worker has found.
+/// The result of a worker.
 #[derive(Default, Debug)]
 pub struct Sessions {
     /// In the order of their slots.
@@ -110,7 +110,7 @@ pub struct Session {
     pub listener: String,
     /// The protocol: `http1`, `http2` or `tcp`.
     pub protocol: &'static str,
-    /// What the connection or the exchange waits for.
+    /// The state of the connection or the exchange.
     pub state: &'static str,
     /// Requests of the connection so far.
     pub requests: u32,
@@ -122,7 +122,7 @@ pub struct Session {
     pub exchange: Option<Described>,
 }
 
-/// What is known about a request in progress.
+/// The facts about a request in progress.
 #[derive(Default, Debug)]
 pub struct Described {
     /// How long ago its head was complete.
@@ -299,7 +299,7 @@ impl Worker {
         described
     }
 
-    /// What is recorded about a request.
+    /// The recorded facts about a request.
     fn describe(&self, now: Moment, running: Running, record: u32) -> Option<Described> {
         let view = self.recorder.view(record)?;
         let names = &view.settings.names;
@@ -336,7 +336,7 @@ impl Worker {
         })
     }
 
-    /// What a connection or an exchange waits for.
+    /// The state of a connection or an exchange.
     fn state_of(&self, down: &Downstream, running: Running) -> &'static str {
         match running {
             Running::Proxy(id) => self.exchanges.find(id).map_or("end", |it| it.stage.name()),

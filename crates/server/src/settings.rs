@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use crate::snapshot::Snapshot;
 
-/// The most generations of settings that a worker uses at once.
+/// Maximum number of generations of settings that a worker uses at once.
 const GENERATIONS_MAX: usize = 16;
 const _: () = assert!(GENERATIONS_MAX.is_power_of_two() && GENERATIONS_MAX <= 128);
 

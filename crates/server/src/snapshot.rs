@@ -53,7 +53,7 @@ pub struct Snapshot {
     tcp_targets: Vec<Option<TcpTargets>>,
     /// The names of routes and servers in logs and statistics.
     pub(crate) names: Names,
-    /// What routes do besides their actions, and the filters of responses.
+    /// What routes do in addition to their actions, and the filters of responses.
     pub(crate) handlings: Handlings,
     /// The worker's counters of listeners, routes and servers.
     pub(crate) counted: Counted,

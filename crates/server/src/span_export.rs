@@ -38,7 +38,7 @@ const RETRY_MIN: Duration = Duration::from_secs(1);
 /// The longest time until a retry.
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
-/// What workers and the exporter share.
+/// State that workers and the exporter share.
 #[derive(Default)]
 struct Shared {
     /// The exporter. At the end of the process it makes one more attempt.
@@ -49,7 +49,7 @@ struct Shared {
     lost: AtomicU64,
 }
 
-/// What became of spans since the last look.
+/// The counts of exported and lost spans since the last report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SpanCounts {
     /// Spans that the collector has taken.
@@ -155,7 +155,7 @@ impl SpanExport {
     }
 }
 
-/// What became of a request to the collector.
+/// The result of a request to the collector.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Outcome {
     /// It has taken the spans, except some.

@@ -12,7 +12,7 @@ use tidegate_wire::tls::{Acceptor, AcceptorSettings, CertificateFiles, TlsClock}
 
 use crate::log::Stamp;
 
-/// The most bytes of a certificate, its intermediate certificates and its key.
+/// Maximum size in bytes of a certificate, its intermediate certificates and its key.
 pub(crate) const PEM_BYTES_MAX: usize = 64 * 1024;
 /// How many certificates may wait.
 const STAGED_MAX: usize = 16;
@@ -35,7 +35,7 @@ impl StagedCertificates {
         let mut staged = self.lock();
         if staged.len() >= STAGED_MAX && !staged.contains_key(path) {
             return Err(format!(
-                "{STAGED_MAX} certificates wait already; help: commit tls cert, or abort tls cert (show tls cert lists them)"
+                "{STAGED_MAX} certificates already wait; help: commit tls cert, or abort tls cert (show tls cert lists them)"
             ));
         }
         let replaced = staged.insert(path.to_owned(), Arc::new(given)).is_some();

@@ -34,8 +34,8 @@ pub(crate) struct StateTransfer {
     pub(crate) process: BTreeMap<String, u64>,
     /// The counts and durations of the requests of each listener, route and server.
     pub(crate) traffic: BTreeMap<Subject, PassedTraffic>,
-    /// The same of those that left the configuration. If there is no room for all entries, these are left out first. The reader
-    /// finds them in `traffic`.
+    /// The same for those that were removed from the configuration. If there is no room for all entries, these are left out first. The
+    /// reader finds them in `traffic`.
     pub(crate) gone: BTreeMap<Subject, PassedTraffic>,
     /// The servers, by the name of the pool and the name of the server.
     pub(crate) servers: BTreeMap<(String, String), PassedServer>,
@@ -50,10 +50,10 @@ pub(crate) struct PassedTraffic {
     pub(crate) latency: Durations,
 }
 
-/// What is known about a server.
+/// The state of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PassedServer {
-    /// What an operator has set.
+    /// The state that an operator has set.
     pub(crate) state: ServerState,
     /// The weight that an operator has set, if one has.
     pub(crate) weight: Option<u16>,
@@ -87,7 +87,7 @@ pub(crate) struct PassedChecks {
 /// The agent of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PassedAgent {
-    /// What the agent has stated.
+    /// The values that the agent has reported.
     pub(crate) state: AgentState,
     /// Checks so far.
     pub(crate) checks: u64,

@@ -20,7 +20,7 @@ const STOP_LISTENERS_SPAN: Span = Span::from_millis(125);
 /// request without knowing of the stop (RFC 9112 section 9.6); that request is still answered.
 const STOP_IDLE_SPAN: Span = Span::from_millis(250);
 const _: () = assert!(STOP_LISTENERS_SPAN.as_nanos() < STOP_IDLE_SPAN.as_nanos());
-/// How long the users' backends may take after the grace period to learn which clients of push hubs were cut off.
+/// How long the users' backends may take after the grace period to receive the events of disconnected push clients.
 const EVENTS_SPAN_MAX: Span = Span::from_secs(2);
 
 /// By `[[listener]]`: this process's listeners on the address, if a stop steers new connections to the

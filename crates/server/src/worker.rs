@@ -99,7 +99,7 @@ pub struct Worker {
     pub(crate) paces: Paces,
     /// The requests that wait for their refusal. Each one belongs to exactly one requester.
     pub(crate) tarpits: CheckedSlab<TarpitRequest>,
-    /// The Lua applications, and all that they have begun.
+    /// The Lua applications, and everything that they have started.
     pub(crate) lua: LuaState,
     /// The requests that Tidegate sends for itself.
     pub(crate) own: InternalRequests,
@@ -125,7 +125,7 @@ pub struct Worker {
     pub(crate) passwords: Passwords,
     /// The verification of tokens, and the requests that wait for it.
     pub(crate) tokens: TokenRequests,
-    /// The secret of the keys of credentials. Not made of `prng`, whose numbers clients may see as `{id}`.
+    /// The secret of the keys of credentials. Not derived from `prng`, whose numbers clients may see as `{id}`.
     pub(crate) secret: CredentialSecret,
     /// Random numbers for balancing and synthetic responses. Not for secrets.
     pub(crate) prng: Prng,
@@ -163,7 +163,7 @@ pub struct Worker {
     limits: WorkerLimits,
     /// The records of requests, for the access log and the statistics.
     pub(crate) recorder: Recorder,
-    /// The questions of the admin interface.
+    /// The inspections that the admin interface has requested.
     pub(crate) inspections: Inspections,
     /// The last malformed messages, for the admin interface.
     pub(crate) malformed: MalformedMessages,
@@ -192,7 +192,7 @@ pub(crate) struct WorkerPool {
     /// The pool is in `RoomWaits::short_pools`.
     pub(crate) is_short: bool,
     /// A request of the pool found no room for a connection since `WorkerTimer::Slots` last expired or a slot was free.
-    /// Until then the pool asks other workers for no permits: it could not use them, and two such workers would
+    /// Until then the pool requests no permits from other workers: it could not use them, and two such workers would
     /// send a permit back and forth forever.
     pub(crate) found_no_room: bool,
     /// The requests for this pool in `RoomWaits::held`. `held` takes one only if they and those in `queue` are fewer
@@ -302,7 +302,7 @@ pub struct Leftovers {
 /// The limits of a worker, and its place among the workers.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerLimits {
-    /// The most connections that the reactor may hold. Address space for that many is reserved.
+    /// Maximum number of connections that the reactor may hold. Address space for that many is reserved.
     pub exchanges_max: usize,
     /// The number of workers. Each worker has its own listener on each TCP address.
     pub workers: u32,
@@ -474,7 +474,7 @@ impl Worker {
         }
     }
 
-    /// The most connections that the worker's reactor may hold.
+    /// Maximum number of connections that the worker's reactor may hold.
     pub(crate) fn slots_max(&self) -> usize {
         self.limits.exchanges_max
     }

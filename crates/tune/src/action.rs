@@ -6,7 +6,7 @@ use crate::cpu_list::parse_mask;
 use crate::host::{Host, Unreadable};
 use serde::{Deserialize, Serialize};
 
-/// What is written or run.
+/// The file that is written, or the tool that is run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Action {

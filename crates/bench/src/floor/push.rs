@@ -30,7 +30,7 @@ const WAKER: u64 = u64::MAX - 1;
 const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n{\"result\":{}}";
 const REFUSAL: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
 
-/// What a thread gets from the others.
+/// A message from another thread.
 struct Inbox {
     frames: Mutex<VecDeque<Arc<[u8]>>>,
     /// Created before the threads unshare their descriptor tables, so that each table contains it.

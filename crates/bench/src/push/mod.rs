@@ -82,7 +82,7 @@ pub struct PushPlan {
     /// Maximum number of publications.
     publications: u32,
     payload: Payload,
-    /// What subscribers send; `None`: nothing.
+    /// The messages that subscribers send; `None`: no messages.
     talk: Option<TalkPlan>,
     /// How the server's certificate is verified.
     tls: TlsOptions,
@@ -92,7 +92,7 @@ pub struct PushPlan {
     is_plain: bool,
 }
 
-/// What subscribers send themselves.
+/// The messages that subscribers send themselves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TalkPlan {
     /// The share of the subscribers that talks.
@@ -176,7 +176,7 @@ enum Phase {
     Over,
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Shared {
     /// The start of all times.
     start: Instant,

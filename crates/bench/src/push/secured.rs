@@ -40,7 +40,7 @@ struct Secured {
     plain: Vec<u8>,
 }
 
-/// What bytes of a connection result in.
+/// The result of handling received bytes of a connection.
 pub(super) struct Opened {
     /// The plain bytes that are not handled yet.
     pub(super) plain: Vec<u8>,
@@ -87,7 +87,7 @@ impl Sessions {
         }
     }
 
-    /// What is sent for these bytes; `None` if the connection has no session.
+    /// The encrypted form of these bytes; `None` if the connection has no session.
     pub(super) fn seal(&mut self, index: u32, bytes: &[u8]) -> Option<&[u8]> {
         let Secured { session, .. } = self.sessions.get_mut(&index)?;
         self.sealed.clear();

@@ -106,7 +106,7 @@ impl Spread {
     }
 }
 
-/// What happened to the subscribers of one thread, or of all.
+/// The results of the subscribers of one thread, or of all threads.
 #[derive(Debug)]
 pub struct SubscribersOutcome {
     /// Subscriptions that were established, by channel.
@@ -127,7 +127,7 @@ pub struct SubscribersOutcome {
     pub spreads: Vec<Spread>,
     /// How alike the connections were treated.
     pub fairness: Fairness,
-    /// What the subscribers have sent.
+    /// The messages that the subscribers have sent.
     pub talks: Talks,
     /// Time that the threads used while publications were sent: on a CPU, waiting for a CPU, and in total.
     pub used: ThreadTime,
@@ -203,7 +203,7 @@ pub(super) struct Subscribers<'a> {
     epoll: OwnedFd,
     /// The subscribers, by their index among those of the thread.
     members: Vec<Member>,
-    /// What each of them has received.
+    /// The messages that each of them has received.
     accounts: Vec<Account>,
     /// Those that send messages.
     talkers: Talkers,
@@ -219,7 +219,7 @@ pub(super) struct Subscribers<'a> {
     pending: usize,
     /// The incomplete heads and frames of all members.
     input: Input,
-    /// What has happened so far.
+    /// The results so far.
     outcome: SubscribersOutcome,
     /// CPU time, run delay and clock of the thread at the start of the publications; `None` before.
     before: Option<(Duration, Duration, Instant)>,

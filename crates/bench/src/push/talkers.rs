@@ -8,7 +8,7 @@ use crate::histogram::Times;
 use core::time::Duration;
 use tidegate_wire::websocket::{Kind, MaskKey, encode_message, encode_ping};
 
-/// The most messages that a thread sends before it handles the events of its connections.
+/// Maximum number of messages that a thread sends before it handles the events of its connections.
 pub(super) const SENT_PER_TURN_MAX: usize = 64;
 /// Bytes of the payload of a Ping: the talker and the number of its message.
 const PING_BYTES: usize = 8;
@@ -24,7 +24,7 @@ struct Talker {
     sent_at: Option<u64>,
 }
 
-/// What the talkers of one thread, or of all, have done.
+/// The results of the talkers of one thread, or of all threads.
 #[derive(Clone, Debug)]
 pub struct Talks {
     /// Messages that were sent.

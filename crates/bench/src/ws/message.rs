@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use tidegate_wire::websocket::{Decoder, FrameRules, Incoming, Limits, Role};
 
-    /// What a server gets from the frames.
+    /// The messages that a server decodes from the frames.
     fn decode(frames: &[u8]) -> (Vec<u8>, Kind) {
         let mut decoder = Decoder::new(FrameRules { role: Role::Server, allows_deflate: false });
         let limits = Limits::default();

@@ -73,7 +73,7 @@ struct EchoTarget {
     address: SocketAddr,
 }
 
-/// What connections to a target begin with.
+/// The bytes that connections to a target begin with.
 struct SubscriberTls {
     handshake: Handshake,
     /// `None` without TLS.
@@ -157,7 +157,7 @@ impl Shared {
     }
 }
 
-/// What happened on the connections of one thread, or of all.
+/// The results of the connections of one thread, or of all threads.
 #[derive(Debug)]
 pub struct EchoOutcome {
     /// Connections that were established.
@@ -174,7 +174,7 @@ pub struct EchoOutcome {
     unsent: u64,
     /// Echoes in the measured time.
     messages: u64,
-    /// What compression has done.
+    /// The results of compression.
     compression: Compression,
     /// Of each connection that was open at the end.
     per_connection: Vec<u32>,
@@ -382,7 +382,7 @@ pub(crate) fn run_round(round: &Round<'_>, bytes: usize) -> Result<Counted, Stri
     })
 }
 
-/// What the main thread measured.
+/// The measurements of the main thread.
 #[derive(Clone, Debug, Default)]
 struct Course {
     /// The measured time.

@@ -10,7 +10,7 @@ use crate::arrange::INDEXES_MAX;
 use crate::model::{Config, Origin, Pool, Stated};
 use crate::names::route_names;
 
-/// The most pools of a configuration to which a command adds one.
+/// Maximum number of pools of a configuration to which a command adds one.
 const POOLS_MAX: usize = INDEXES_MAX;
 
 /// Adds a pool after all others.

@@ -71,7 +71,7 @@ impl Config {
 /// `auth = { ask = "POOL", ... }`: a server decides about each request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AskAuth {
-    /// The index of the pool that is asked.
+    /// The index of the pool of the authentication servers.
     pub pool: usize,
     /// The target of the questions: a path, perhaps with a query.
     pub target: String,

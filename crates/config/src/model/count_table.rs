@@ -7,9 +7,9 @@ use tidegate_base::Span;
 use super::{Placeholder, Template};
 use crate::units::write_duration;
 
-/// The most tables of a file.
+/// Maximum number of tables of a file.
 pub const COUNT_TABLES_MAX: usize = 16;
-/// The most counts of a table.
+/// Maximum number of counts of a table.
 pub const COUNTS_MAX: usize = 8;
 
 /// `[table.NAME]`: counts of what the requests of each key do.
@@ -138,14 +138,14 @@ pub struct TableTest {
     pub tests: Vec<CountTest>,
 }
 
-/// What one count must be.
+/// A condition on one count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountTest {
     /// Index of the count in its table; below [`COUNTS_MAX`].
     pub count: usize,
     /// How it is compared.
     pub is: Comparison,
-    /// What it is compared with.
+    /// The bound.
     pub bound: u64,
 }
 

@@ -12,6 +12,6 @@ pub struct Mirror {
     pub share: u32,
     /// The values that decide; empty: a random number.
     pub key: Template,
-    /// The most bytes of the body of a copied request.
+    /// Maximum size in bytes of the body of a copied request.
     pub body_max: usize,
 }

@@ -15,7 +15,7 @@ pub struct Origins {
     pub pools: Option<Vec<Origin<Pool>>>,
 }
 
-/// Where a part is from.
+/// The origin of a part: the file or a command.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Origin<T> {
     /// From the file: its index there.

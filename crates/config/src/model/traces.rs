@@ -12,7 +12,7 @@ pub struct Traces {
     pub headers: Vec<(String, String)>,
     /// The name of the service that the spans belong to.
     pub service: String,
-    /// Attributes of the service besides: names and values.
+    /// Further attributes of the service: names and values.
     pub attributes: Vec<(String, String)>,
 }
 

@@ -51,7 +51,7 @@ const UNNEEDED_GLOBAL: [&str; 24] = [
     "maxsslconn",
 ];
 
-/// What sections refer to.
+/// The definitions that sections refer to.
 struct Sections {
     all: Vec<Section>,
     /// The name of the pool of each section with servers.

@@ -11,7 +11,7 @@ use super::expression::{self, Names};
 use super::format;
 use super::words::{Line, Section};
 
-/// What a rule does.
+/// The effect of a rule.
 pub(crate) enum Effect {
     /// Ends the evaluation.
     End(Action),

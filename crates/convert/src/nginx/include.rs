@@ -6,7 +6,7 @@ use super::parse::{self, Directive};
 
 /// How `nginx -T` begins the comment before a file.
 const COMMENT: &str = "# configuration file ";
-/// The most directives: a file may be included in many places.
+/// Maximum number of directives: a file may be included in many places.
 const DIRECTIVES_MAX: usize = 200_000;
 /// The longest chain of files that include each other.
 const DEPTH_MAX: usize = 8;

@@ -19,7 +19,7 @@ use super::server::{Level, Levels, is_to_https, precede};
 use super::variables;
 use super::{Shared, set_pool_timeout, upstream};
 
-/// What a location compares, in the order in which Tidegate tries the routes.
+/// The test of a location, in the order in which Tidegate tries the routes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     /// `=`.
@@ -51,7 +51,7 @@ impl Place {
 const CLIENT_HOSTS: [&str; 4] =
     ["$host", "$http_host", "$host:$server_port", "$http_host:$server_port"];
 
-/// What is needed to read a location.
+/// The context in which a location is read.
 struct Reader<'r, 'd, 'f, 't> {
     shared: &'r mut Shared<'d>,
     plan: &'r mut Plan,

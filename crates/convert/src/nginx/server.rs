@@ -15,7 +15,7 @@ use super::Shared;
 use super::location;
 use super::parse::Directive;
 
-/// The most routes of a listener.
+/// Maximum number of routes of a listener.
 const ROUTES_MAX: usize = 5000;
 
 /// The directives of a block by their names, each with its position.

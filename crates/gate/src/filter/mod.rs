@@ -34,7 +34,7 @@ use hsts::Hsts;
 pub struct Filters<'a> {
     /// The value of Strict-Transport-Security, empty if the field is not sent.
     pub hsts: &'a str,
-    /// What the route does to its responses, and the values of the request.
+    /// The route's changes to its responses, and the values of the request.
     pub rules: Option<(&'a ResponseRules, &'a [u8])>,
 }
 

@@ -29,14 +29,14 @@ use crate::position::Since;
 use crate::publication::is_too_deep;
 use crate::settings::{Error, HubSettings};
 
-/// What is known of a client for events to the backend.
+/// The facts about a client for events to the backend.
 #[derive(Debug)]
 pub(super) struct Backing {
     /// Fields of the client's first request: `name: value`, each followed by a line feed.
     fields: Box<[u8]>,
     /// How the client is connected.
     transport: &'static str,
-    /// What the backend has stated about the connection: JSON; empty: nothing.
+    /// The backend's data about the connection (`meta`): JSON; empty: no data.
     meta: Box<str>,
     /// The command that waits for its decision.
     asked: Option<Asked>,
@@ -46,7 +46,7 @@ pub(super) struct Backing {
     round: Round,
 }
 
-/// What a request is about. Each client has at most one request of each kind in flight.
+/// The subject of a request. Each client has at most one request of each kind in flight.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum BackendRequestKind {
     /// A command. Later commands of the client wait.
@@ -60,7 +60,7 @@ pub enum BackendRequestKind {
 enum Asked {
     Connect {
         id: u32,
-        /// Where the client was in channels that it did not subscribe to itself.
+        /// The client's last positions in channels to which the application has subscribed it.
         resumes: Resumes,
     },
     Subscribe {
@@ -105,7 +105,7 @@ impl BackendRequest {
     }
 }
 
-/// Who disconnects a client: Tidegate, or the application with its own code and reason.
+/// The party that disconnects a client: Tidegate, or the application with its own code and reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Disconnection {
     /// By this program.
@@ -134,7 +134,7 @@ impl HubSettings {
     }
 }
 
-/// What the caller needs.
+/// The facts that the caller needs.
 impl Connection {
     /// A client whose hub has a backend. `fields`: those of its first request that events repeat.
     #[must_use]

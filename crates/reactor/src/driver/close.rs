@@ -45,7 +45,7 @@ pub(super) struct Lingering {
 impl Lingering {
     /// Stale ids that `order` may hold even if few connections wait.
     const STALE_MAX: usize = 64;
-    /// The most connections that one search examines.
+    /// Maximum number of connections that one search examines.
     const LOOKS_MAX: usize = 8;
 
     /// Notes that a connection no longer waits.

@@ -94,7 +94,7 @@ impl<K: Kernel> Loop<K> {
 mod tests {
     use super::*;
 
-    /// What a look sees whose output last moved at `nanos`.
+    /// The result of a check, for output that last progressed at `nanos`.
     fn pending(nanos: u64) -> OutputProgress {
         OutputProgress::Pending { moved_at: Moment::from_nanos(nanos) }
     }

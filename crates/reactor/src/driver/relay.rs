@@ -36,7 +36,7 @@ impl Relay {
     const NONE: Self = Self { target: SockId::NONE, pieces: 0, watch: Watch::Edges };
 }
 
-/// What an attempt to relay resulted in.
+/// The result of an attempt to relay.
 pub(super) enum Attempt {
     /// This many bytes have left the connection.
     Relayed(usize),
@@ -69,7 +69,7 @@ impl Relays {
         }
     }
 
-    /// Where the bytes of a slot go; `None`: to the handler.
+    /// The destination of the bytes of a slot; `None`: the handler.
     pub(super) fn target(&self, index: u32) -> Option<SockId> {
         let target = self.relays.get(index as usize).map(|relay| relay.target);
         target.filter(|target| !target.is_none())

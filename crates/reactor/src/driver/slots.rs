@@ -120,7 +120,7 @@ pub(super) struct Slots<H> {
     slots: Vec<Slot<H>>,
     /// Indices of the free slots.
     free: Vec<u32>,
-    /// The most slots that may be taken.
+    /// Maximum number of slots that may be taken.
     count_max: usize,
 }
 

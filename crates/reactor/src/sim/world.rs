@@ -54,7 +54,7 @@ pub(super) struct End {
     pub(super) arrivals: u64,
     /// Bytes in flight to this end.
     in_flight_bytes: usize,
-    /// The most bytes that may be in flight to this end or unread.
+    /// Maximum number of bytes that may be in flight to this end or unread.
     window_bytes: usize,
     /// The other end's FIN has arrived.
     pub(super) finish_arrived: bool,

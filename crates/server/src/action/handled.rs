@@ -40,7 +40,7 @@ const TOO_MANY_CLIENTS: &str = "too many requests from this address are in progr
 pub(crate) struct ResponseValues {
     /// The requester whose response they belong to; `None` if there are no values.
     owner: Option<Requester>,
-    /// What `Edits::render` appended.
+    /// The output of `Edits::render`.
     bytes: Vec<u8>,
 }
 

@@ -8,7 +8,7 @@
 //!   requests and sockets
 //! - `proxy/`: responses of a server
 //!
-//! Around them: `handled.rs`, `tarpit.rs`, `tokens.rs`, `pacing.rs`: what routes do besides their actions; `intake.rs`:
+//! Around them: `handled.rs`, `tarpit.rs`, `tokens.rs`, `pacing.rs`: what routes do in addition to their actions; `intake.rs`:
 //! the minimum rate of request bodies.
 //!
 //! This file is the port between carriers and actions: it finds the action of a request, and passes the
@@ -390,7 +390,7 @@ impl Worker {
                 | Running::Tarpit(_)
                 | Running::Push(_) => {}
                 Running::Synthetic(id) => {
-                    // The client may have left since.
+                    // The client may have disconnected since.
                     let Some(response) = self.synthetics.find(id) else { continue };
                     self.mark_requester(response.requester());
                     self.pump(reactor, id);

@@ -32,12 +32,12 @@ use crate::worker::Worker;
 /// How long a request may wait until its token is verified.
 const WAIT_MAX: Span = Span::from_secs(10);
 /// The reason in the log and the error response of a request whose token cannot be verified in time.
-const NO_KEYS: &str = "the keys of tokens are being fetched";
+const NO_KEYS: &str = "the token keys are being fetched";
 const TOO_MANY: &str = "too many tokens wait for verification";
 
 /// A request whose token is verified in a later turn.
 pub(crate) struct TokenRequest {
-    /// Where the response goes.
+    /// The requester that gets the response.
     requester: Requester,
     /// The head of the request.
     head: OwnedHead,
@@ -76,7 +76,7 @@ impl TokenRequest {
 pub(crate) struct TokenRequests {
     /// The requests whose tokens are verified in a later turn. Each one belongs to exactly one requester.
     pub(crate) requests: CheckedSlab<TokenRequest>,
-    /// What the verification may still take of the turn, and the requests that wait for the next one.
+    /// The rest of the turn's share for the verification, and the requests that wait for the next turn.
     share: TurnShare<TokenRequest>,
     /// Tokens that were verified or refused lately.
     known: Tokens,
@@ -225,7 +225,7 @@ impl Worker {
 
     /// Continues a request whose token has waited.
     fn resume_token<R: Reactor>(&mut self, reactor: &mut R, id: Id<TokenRequest>) {
-        // Its client may have left while it waited.
+        // Its client may have disconnected while it waited.
         if self.tokens.requests.find(id).is_none() {
             return;
         }

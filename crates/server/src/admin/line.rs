@@ -18,7 +18,7 @@ use super::words::words_of;
 use super::{Caller, Input, Operations, certificates, wait};
 use crate::staged_certificates::PEM_BYTES_MAX;
 
-/// The most commands of a line.
+/// Maximum number of commands of a line.
 const COMMANDS_MAX: usize = 64;
 
 /// Serves the line `first` and, in a session, the lines after it.
@@ -57,7 +57,7 @@ pub(super) fn serve(
 
 /// The state of a connection.
 struct Session {
-    /// The client wants a prompt, and to send more lines.
+    /// The client has requested a prompt, and may send more lines.
     has_prompt: bool,
     /// What the client may do, by the token that it has presented.
     rights: Rights,
@@ -164,7 +164,7 @@ fn begin(
     if !certificates::has_lines(words) {
         return Ok(Ok(command::run(words, operations)));
     }
-    // A client that is slow to send them gives its place to a new one, as a silent session does.
+    // A new client may displace one that is slow to send them, as it may displace a silent session.
     connection.mark_idle();
     let lines = input.read_lines(connection, PEM_BYTES_MAX)?;
     connection.mark_served();

@@ -78,7 +78,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long the interface waits for the last counts of the process that is replaced.
 const OPENING_WAIT: Duration = Duration::from_secs(10);
 
-/// What the interface shows and changes.
+/// The state that the interface shows and changes.
 pub(crate) struct Operations {
     /// The configuration, with the actual addresses of listeners.
     pub(crate) config: Mutex<Arc<Config>>,
@@ -392,7 +392,7 @@ impl Caller {
         Ok(())
     }
 
-    /// What the client may do that has shown this.
+    /// The rights of a client that has presented this.
     fn rights_of(&self, shown: Option<&str>) -> Rights {
         let by_token = || self.tokens.rights_of(shown);
         match self.certificate {

@@ -58,7 +58,7 @@ impl Pending {
     }
 }
 
-/// Where a route is to be added.
+/// The place at which a route is to be added.
 struct AddedRoute {
     /// Its index.
     at: usize,

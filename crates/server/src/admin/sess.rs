@@ -16,7 +16,7 @@ use super::rows::listed;
 use crate::inspection::{Question, Report, Reports, ask};
 use crate::sessions::{ConnectionId, Described, Filter, ServerConnection, Session, Sessions};
 
-/// The most sessions that one command lists, and how many it lists unless it states a number.
+/// Maximum number of sessions that one command lists, and how many it lists unless it states a number.
 const LISTED_MAX: usize = 100_000;
 const LISTED_DEFAULT: usize = 1000;
 const LIST_USAGE: &str = "allowed: show sess [json] [all] [limit NUMBER] [listener NAME] [route NAME] [server POOL[/SERVER]] \

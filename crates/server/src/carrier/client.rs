@@ -1,4 +1,4 @@
-//! The port towards clients: connections accepted, served and closed; messages for requesters.
+//! The interface to clients: connections accepted, served and closed; messages for requesters.
 //! In: completions of client connections; responses of actions. Out: calls of the connection's carrier.
 //! Never: encodes or decodes a byte of a protocol.
 //! Invariant: each request whose connection lasts gets exactly one response. It is sent whole (`answer`); begun,
@@ -619,7 +619,7 @@ impl Worker {
         }
     }
 
-    /// Ends the direction towards the client.
+    /// Ends the direction to the client.
     pub(crate) fn finish_switched<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         match to.is_stream() {
             true => {

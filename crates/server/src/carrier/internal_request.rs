@@ -37,7 +37,7 @@ const STOPPING: &str = "the process is stopping";
 const OF_CONNECTION: [&str; 6] =
     ["connection", "keep-alive", "proxy-connection", "trailer", "transfer-encoding", "upgrade"];
 
-/// What gets the response.
+/// The receiver of the response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Caller {
     /// The VM of an application.
@@ -83,7 +83,7 @@ pub(crate) struct AppCaller {
 
 /// A request of Tidegate's own; see the module header.
 pub(crate) struct InternalRequest {
-    /// Who gets the response.
+    /// The receiver of the response.
     caller: Caller,
     /// The action: `Running::Proxy`, except while it begins or ends.
     running: Running,
@@ -95,7 +95,7 @@ pub(crate) struct InternalRequest {
     progress: Progress,
     /// The response so far.
     response: Response,
-    /// The most bytes of its content.
+    /// Maximum size in bytes of its content.
     content_bytes_max: usize,
     /// The script has to read before a socket takes more.
     is_full: bool,
@@ -461,7 +461,7 @@ impl Worker {
     }
 }
 
-/// What the port towards clients (`client.rs`) does for an own request.
+/// What the interface to clients (`client.rs`) does for an own request.
 impl Worker {
     pub(super) fn set_own_action(&mut self, id: Id<InternalRequest>, running: Running) {
         if let Some(own) = self.own.slab.get_mut(id) {

@@ -73,7 +73,7 @@ impl TcpClient {
     }
 }
 
-/// What the beginning of a connection shows.
+/// The result of reading the start of a connection.
 enum Beginning {
     /// More bytes are needed.
     Incomplete,

@@ -40,5 +40,5 @@ pub(crate) struct ServerId {
     pub(crate) since: Generation,
 }
 
-/// What the workers know about servers, by pool and server.
+/// The states of servers that are sent to the workers, by pool and server.
 pub(crate) type ServerStatuses = Vec<Vec<ServerStatus>>;

@@ -32,10 +32,10 @@ use crate::state_transfer::{PassedAgent, PassedChecks, PassedServer, StateTransf
 const TRIES_MAX: usize = 5000;
 const TRY_PAUSE: Duration = Duration::from_millis(1);
 
-/// What is known about a server.
+/// The state of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
-    /// What an operator has set.
+    /// The state that an operator has set.
     pub(crate) state: ServerState,
     /// The weight that an operator has set; `None`: that of the file.
     pub(crate) weight: Option<u16>,
@@ -95,7 +95,7 @@ pub(crate) struct Checked {
     pub(crate) last: Option<(Outcome, Span)>,
     /// Checks so far.
     pub(crate) checks: u64,
-    /// Those that failed.
+    /// Checks that failed.
     pub(crate) failures: u64,
     /// How often the server went down.
     pub(crate) downs: u64,
@@ -114,13 +114,13 @@ impl Checked {
 /// The agent of a server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Agent {
-    /// What it has stated so far.
+    /// The values that it has reported so far.
     pub(crate) state: AgentState,
     /// The result of the last check, and how long it took.
     pub(crate) last: Option<(Result<Statement, Failure>, Span)>,
     /// Checks so far.
     pub(crate) checks: u64,
-    /// Those without a usable text.
+    /// Checks without a valid line.
     pub(crate) failures: u64,
 }
 
@@ -134,7 +134,7 @@ struct Entry {
     is_gone: bool,
     /// Its weight in the file.
     configured: u16,
-    /// What is known about it.
+    /// The state of the server.
     view: View,
 }
 
@@ -416,9 +416,9 @@ impl Roster {
     }
 }
 
-/// What the next process continues with.
+/// The states with which the next process continues.
 impl Roster {
-    /// What is known about each server of the configuration in force.
+    /// The state of each server of the configuration in force.
     pub(crate) fn passed(&self) -> BTreeMap<(String, String), PassedServer> {
         let pools = self.pools();
         let known = pools.iter().flat_map(|pool| {

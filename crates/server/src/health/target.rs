@@ -13,12 +13,12 @@ use tidegate_secure::{PoolPlan, ServerKey, TlsPlan};
 use super::ServerId;
 use crate::resolve::Addresses;
 
-/// What a check asks.
+/// The kind of check.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Job {
     /// Whether the server works, with the settings of its pool's checks.
     Health(Arc<HealthCheck>),
-    /// What the agent of the server states.
+    /// A check of the agent.
     Agent(Arc<AgentCheck>),
 }
 
@@ -58,7 +58,7 @@ impl Job {
 pub(crate) struct Target {
     /// Identifies the server.
     pub(crate) id: ServerId,
-    /// What is checked.
+    /// The kind of check, with its settings.
     pub(crate) job: Job,
     /// The addresses of the server, with the port of the check.
     pub(crate) addresses: Arc<[Address]>,

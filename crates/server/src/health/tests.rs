@@ -400,7 +400,7 @@ fn next_process_continues_with_what_this_one_knows() {
             .expect("checks")
             .checks;
     assert!(since > 0 && counts(&new, 0) == (own.0.0 + since, own.0.1, own.0.2));
-    // Its own checks have counted towards `rise`.
+    // Its own checks have counted toward `rise`.
     assert!(new.word(0).starts_with("DOWN ") && new.view(2).state == ServerState::Ready);
     assert_eq!((new.view(1).state_now(), new.view(1).is_up()), (ServerState::Drain, false));
 

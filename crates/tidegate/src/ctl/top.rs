@@ -94,7 +94,7 @@ fn height() -> usize {
     lines.filter(|lines| *lines > 1).unwrap_or(HEIGHT)
 }
 
-/// What a process reports at one time.
+/// The report of a process at one time.
 struct Sample {
     at: Instant,
     info: Map<String, Value>,

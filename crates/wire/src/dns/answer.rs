@@ -30,7 +30,7 @@ struct RawRecord {
     owner: String,
     number: u16,
     seconds: u32,
-    /// Where its data is.
+    /// The place of its data.
     data: core::ops::Range<usize>,
 }
 

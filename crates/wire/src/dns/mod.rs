@@ -70,7 +70,7 @@ impl RecordKind {
     }
 }
 
-/// What is asked.
+/// The question of a query.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Question {
     /// The name: lower case, without the dot at its end.
@@ -122,7 +122,7 @@ pub enum Record {
     Txt(Vec<u8>),
 }
 
-/// What an answer states.
+/// The contents of an answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// The records, at least one.

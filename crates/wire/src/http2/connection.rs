@@ -59,14 +59,14 @@ pub struct Config {
     pub window_pool: u32,
     /// The receive window of the connection.
     pub connection_window: u32,
-    /// The most bytes of the table that decodes the peer's fields: SETTINGS_HEADER_TABLE_SIZE.
+    /// Maximum size in bytes of the table that decodes the peer's fields: SETTINGS_HEADER_TABLE_SIZE.
     pub header_table_bytes: u32,
-    /// The most bytes of the table that encodes fields; 0 to use none, which saves memory and costs some 10 to 30 bytes,
+    /// Maximum size in bytes of the table that encodes fields; 0 to use none, which saves memory and costs some 10 to 30 bytes,
     /// and the time of their Huffman code, for each field that repeats.
     pub encoder_table_bytes: u32,
-    /// The most bytes of a head, with 32 more for each field: SETTINGS_MAX_HEADER_LIST_SIZE.
+    /// Maximum size in bytes of a head, with 32 more for each field: SETTINGS_MAX_HEADER_LIST_SIZE.
     pub header_list_bytes_max: u32,
-    /// The most fields of a head, pseudo-header fields included, cookie fields excluded.
+    /// Maximum number of fields of a head, pseudo-header fields included, cookie fields excluded.
     pub header_fields_max: u16,
     /// A server accepts extended CONNECT (RFC 8441).
     pub connect_protocol: bool,

@@ -272,7 +272,7 @@ impl Connection {
         }
     }
 
-    /// What a header block on this stream is.
+    /// The kind of header block on this stream.
     fn open_message(&mut self, id: u32) -> BlockKind {
         if let Some(stream) = self.streams.get(id) {
             return match stream.expected {

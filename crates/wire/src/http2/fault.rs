@@ -39,7 +39,7 @@ impl ErrorCode {
     pub const HTTP_1_1_REQUIRED: Self = Self(13);
 }
 
-/// What ends with a fault.
+/// The scope of a fault: the connection or the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
     /// One stream: RST_STREAM. The connection continues.
@@ -128,7 +128,7 @@ macro_rules! fault_kinds {
                 match self { $(Self::$name => stringify!($name),)* }
             }
 
-            /// What ends with this fault.
+            /// The scope of the fault.
             #[must_use]
             pub const fn scope(self) -> Scope {
                 match self { $(Self::$name => Scope::$scope,)* }

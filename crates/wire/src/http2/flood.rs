@@ -14,7 +14,7 @@ use super::bounds::DATA_BYTES_MAX;
 use super::fault::FaultKind;
 use tidegate_base::Moment;
 
-/// What is charged.
+/// The kind of charge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cost {
     /// A stream was reset by the peer, or by this side because of a fault of the peer.
@@ -128,7 +128,7 @@ pub const TINY_SENDS_PER_SECOND: u16 = 10;
 /// The allowances of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowances {
-    /// What is used of each allowance, in the order of `Cost`. At most its bound.
+    /// How much of each allowance is used, in the order of `Cost`. At most its bound.
     used: [u16; COSTS],
     /// WINDOW_UPDATE frames that sent DATA frames allow. At most `WINDOW_UPDATES_GRANTED_MAX`.
     granted_updates: u32,

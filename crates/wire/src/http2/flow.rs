@@ -48,7 +48,7 @@ impl SendWindow {
     }
 }
 
-/// What the peer may still send, and what its consumer holds.
+/// How much the peer may still send, and how much its consumer holds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReceiveWindow {
     /// Bytes that the peer may send.

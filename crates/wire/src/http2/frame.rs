@@ -7,7 +7,7 @@
 use super::bounds::FRAME_BYTES_MAX;
 use super::fault::{ErrorCode, FaultKind};
 
-/// What a client sends first (RFC 9113 section 3.4).
+/// The client's connection preface (RFC 9113 section 3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Bytes of a frame head.
 pub const FRAME_HEAD_BYTES: usize = 9;

@@ -24,7 +24,7 @@ pub fn fuzz_http2_frames(data: &[u8]) {
     }
 }
 
-/// What a connection made of its input.
+/// The events and output of a connection.
 #[derive(PartialEq, Eq, Debug)]
 struct Outcome {
     /// The events as text; the data of one stream in a row is one event.

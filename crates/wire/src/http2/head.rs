@@ -34,7 +34,7 @@ pub struct Request<'a> {
     pub scheme: &'a str,
 }
 
-/// What a header block contains.
+/// The kind of a header block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BlockKind {
     /// The head of a request.
@@ -47,7 +47,7 @@ pub(super) enum BlockKind {
     Discarded,
 }
 
-/// Where a pseudo-header field is stored.
+/// A pseudo-header field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Pseudo {
     Method,
@@ -74,7 +74,7 @@ impl Pseudo {
         found.map(|(_, pseudo)| *pseudo)
     }
 
-    /// What an invalid value of this field is.
+    /// The fault of an invalid value of this field.
     const fn fault(self) -> FaultKind {
         match self {
             Self::Method => FaultKind::MethodInvalid,
@@ -119,7 +119,7 @@ impl Subject {
         Some(Self::Pseudo(*pseudo))
     }
 
-    /// What a name of the static table is.
+    /// The kind of a name of the static table.
     const fn of_static(name: &[u8]) -> Self {
         let mut at = 0;
         while at < Pseudo::NAMES.len() {
@@ -178,7 +178,7 @@ impl Default for Scratch {
 /// The fields of one header block.
 #[derive(Debug)]
 pub(super) struct FieldArena {
-    /// What the block contains.
+    /// The kind of the block.
     kind: BlockKind,
     /// The names of the fields and the values of the pseudo-header fields, one after the other, until the block is
     /// complete. All of them are ASCII.

@@ -22,7 +22,7 @@ pub enum StreamState {
     HalfClosedRemote,
 }
 
-/// What the peer sends next on a stream.
+/// The next part that the peer sends on a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Expected {
     /// The head of a response, interim or final.
@@ -47,7 +47,7 @@ pub(super) struct Stream {
     pub(super) id: u32,
     /// The caller's name of the exchange on this stream.
     pub(super) token: u64,
-    /// What the peer sends next.
+    /// The next part that the peer sends.
     pub(super) expected: Expected,
     /// This side has not ended its direction.
     pub(super) is_local_open: bool,

@@ -103,7 +103,7 @@ impl Claims {
     }
 }
 
-/// What an allocation takes besides its content.
+/// The overhead of an allocation.
 const ALLOCATION_BYTES: usize = 16;
 /// What an entry of an object takes besides its name and its value: its hash, and its place in the hash table.
 const ENTRY_BYTES: usize = 24;

@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use crate::base64;
 
-/// The most keys of a set.
+/// Maximum number of keys of a set.
 pub const KEYS_MAX: usize = 64;
 /// The shortest modulus of RSA in bytes.
 const MODULUS_BYTES_MIN: usize = 256;
@@ -54,7 +54,7 @@ pub(super) struct Key {
     material: Material,
 }
 
-/// What verifies signatures.
+/// The key that verifies signatures.
 enum Material {
     /// The secret of HS256, HS384 and HS512.
     Secret(Vec<u8>),

@@ -23,7 +23,7 @@ use crate::base64;
 
 /// The longest token.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
-/// The most signatures that are verified for one token. A token without `kid`, or keys without IDs, may fit several
+/// Maximum number of signatures that are verified for one token. A token without `kid`, or keys without IDs, may fit several
 /// keys; each try takes the time of a signature.
 const TRIES_MAX: usize = 4;
 

@@ -103,7 +103,7 @@ pub struct Fields<'a> {
     source: Source<'a>,
 }
 
-/// Where the fields of a head are.
+/// The places of the fields of a head.
 #[derive(Clone, Debug)]
 enum Source<'a> {
     /// In the text of a head.

@@ -457,7 +457,7 @@ const fn not_tls(first: u8) -> Fault {
     if first.is_ascii_uppercase() { Fault::PlainHttp } else { Fault::NotTls }
 }
 
-/// What to write once the session can send plain bytes.
+/// The bytes to write once the session can send plain bytes.
 #[derive(Clone, Copy)]
 enum Write<'a> {
     Nothing,
@@ -472,7 +472,7 @@ struct Step {
     next: Next,
 }
 
-/// What the session does after a step.
+/// The next step of the session.
 enum Next {
     /// Handle the next state.
     Again,

@@ -1,5 +1,5 @@
 //! What the backend decides when the time of a connection or of a subscription is over that it has granted.
-//! In: intervals at which times are checked; decisions. Out: requests, beside those about commands; ends.
+//! In: intervals at which times are checked; decisions. Out: requests, in addition to those about commands; ends.
 //! Never: lets commands of the client wait; renews anything without the consent of the backend.
 //! Limits: one request of each client at a time; `FAILURES_MAX` of a round may fail, and the next round begins
 //! `RETRY_SECONDS` later. What is not renewed `OVERDUE_SECONDS_MAX` after its time ends (`Connection::check`).
@@ -23,7 +23,7 @@ const RETRY_SECONDS: u64 = 60;
 /// The failures after which a round ends: each takes up to the timeout of the backend.
 const FAILURES_MAX: u32 = 4;
 
-/// What was granted for a time.
+/// The connection or subscription that was granted for a limited time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Lease {
     /// The connection.
@@ -37,7 +37,7 @@ enum Lease {
 pub(super) struct Round {
     /// The request that waits for its decision; `Some(None)` if its subscription has ended.
     asked: Option<Option<Lease>>,
-    /// What is to be asked about.
+    /// The grants about which the backend is to be asked.
     due: VecDeque<Lease>,
     /// How many requests have failed.
     failures: u32,

@@ -103,7 +103,7 @@ impl Attempt {
     }
 }
 
-/// What the attempts of an exchange have shown so far.
+/// The results of the attempts of an exchange so far.
 #[derive(Debug)]
 pub(crate) struct Attempts {
     /// Attempts made so far, the current one included. An attempt that sent nothing over a reused connection

@@ -113,7 +113,7 @@ impl Worker {
         exchange.attempts.forget_tried();
         let (era, pool, to) = (exchange.era, exchange.pool, exchange.requester);
         self.leave_queue_if_gone(reactor, id);
-        // The client may have left.
+        // The client may have disconnected.
         if self.exchanges.find(id).is_none() {
             return;
         }
@@ -131,7 +131,7 @@ impl Worker {
         exchange.stage = Stage::Queued;
         self.note_phase(to, Phase::Queue);
         self.leave_queue_if_gone(reactor, id);
-        // The client may have left.
+        // The client may have disconnected.
         let Some(exchange) = self.exchanges.find(id) else { return };
         let pool = &mut self.pools[usize::from(pool_index)];
         let is_new = exchange.is_new();

@@ -15,7 +15,7 @@ use crate::worker::Worker;
 /// How long the close handshake of client and server may take.
 const CLOSE_SPAN: Span = Span::from_secs(10);
 
-/// What a tunnel knows about its WebSocket.
+/// The state of the WebSocket in a tunnel.
 #[derive(Debug, Default)]
 pub(crate) struct TunnelFrames {
     /// Follows the frames of the server.

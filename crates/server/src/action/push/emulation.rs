@@ -28,7 +28,7 @@ use crate::carrier::Rest;
 use crate::requester::Requester;
 use crate::worker::Worker;
 
-/// What each piece of waiting commands counts as, besides its bytes.
+/// What each piece of waiting commands counts as, in addition to its bytes.
 const PIECE_BYTES: usize = 64;
 
 /// Commands that wait for their session, or for an earlier command of it.

@@ -8,7 +8,7 @@ use tidegate_reactor::Reactor;
 use crate::action::push::{Key, PushSession, Receiver};
 use crate::worker::Worker;
 
-/// The most clients that get an instruction before the worker looks at its other connections again.
+/// Maximum number of clients that get an instruction before the worker looks at its other connections again.
 const CLIENTS_PER_TURN_MAX: usize = 64;
 
 impl Worker {

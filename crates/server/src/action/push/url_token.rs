@@ -73,7 +73,7 @@ impl Worker {
                     Refusal::Expired => "the token has expired",
                     Refusal::Unavailable => {
                         let (retry, text) =
-                            (settings.push.retry, "the keys of tokens are being fetched");
+                            (settings.push.retry, "the token keys are being fetched");
                         self.answer_later(reactor, to, retry, text, false);
                         return None;
                     }

@@ -1,4 +1,4 @@
-//! HTTP/1 towards clients: decodes requests, encodes responses, keeps or closes the connection.
+//! HTTP/1 on client connections: decodes requests, encodes responses, keeps or closes the connection.
 //! In: bytes and events of client connections; responses of actions. Out: requests for actions; bytes.
 //! Never: decides framing (`wire`), where a request goes (`gate`) or what the response is (`action`).
 //! Limits: up to `DISCARD_BYTES_MAX` of an unwanted body are read to keep the connection. While a client does

@@ -1,4 +1,4 @@
-//! Responses over HTTP/1: what the port towards clients (`carrier/client.rs`) does on such a connection.
+//! Responses over HTTP/1: what the interface to clients (`carrier/client.rs`) does on such a connection.
 //! In: complete responses; heads, pieces of bodies and ends of responses. Out: bytes in the connection's
 //! output; the connection ready for its next request, or closed.
 //! Never: knows which action a response comes from.

@@ -1,4 +1,4 @@
-//! HTTP/2 towards clients: requests on streams, their deadlines, the graceful stop.
+//! HTTP/2 on client connections: requests on streams, their deadlines, the graceful stop.
 //! In: bytes and events of client connections. Out: requests for actions; credit for what they take.
 //! Never: lets one stream that its action or its client holds up stop the others.
 //! Limits: `wire::http2::Config`; the listener's limits and timeouts.
@@ -44,7 +44,7 @@ pub(crate) struct Http2Client {
     /// The deadline of the connection: `timeouts.head` before the first request, `timeouts.idle` without streams,
     /// the earliest deadline of its streams otherwise.
     pub(super) due_at: Moment,
-    /// Since when the connection has had no stream. `NEVER` while it has one.
+    /// The time at which the last stream ended. `NEVER` while there is a stream.
     idle_since: Moment,
     /// When a graceful stop becomes final although the client has not replied. `NEVER` without a stop, and once
     /// it is final.

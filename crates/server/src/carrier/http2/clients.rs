@@ -66,7 +66,7 @@ pub(super) struct Piece {
     pub(super) end: Option<Vec<u8>>,
 }
 
-/// What a stream leaves behind.
+/// The parts of a removed stream that are still needed.
 pub(super) struct Departed {
     /// The generation of settings that the request used.
     pub(super) era: Era,
@@ -592,7 +592,7 @@ impl Http2Clients {
         settle_client_later(conns, work, to.sock);
     }
 
-    /// Ends the direction towards the client.
+    /// Ends the direction to the client.
     pub(in crate::carrier) fn finish_switched<R: Reactor>(
         &mut self,
         links: &mut Links<'_, R>,

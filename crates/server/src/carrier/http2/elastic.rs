@@ -1,4 +1,4 @@
-//! The limit of streams that follows the load of the worker: when a connection of a client learns of it.
+//! The limit of streams that follows the load of the worker: when a client connection is told the limit.
 //! In: the worker's connections and streams; connections that begin or on which something happened. Out: SETTINGS.
 //! Never: looks at a connection on which nothing happens. A client that was idle may therefore open as many streams as it
 //! was told before, and learns of a lower limit with its first request.

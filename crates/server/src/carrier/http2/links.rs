@@ -18,7 +18,7 @@ use crate::connection::Connections;
 use crate::settings::Settings;
 use crate::worker::{Work, Worker};
 
-/// The most bytes of a body that are put into the output at once. Then the output is sent, if it can be.
+/// Maximum size in bytes of a body that are put into the output at once. Then the output is sent, if it can be.
 pub(super) const SEND_BYTES_MAX: usize = OUTPUT_FLUSH_BYTES;
 /// Output of a connection is gathered up to this size. It is the content of one TLS record.
 pub(super) const GATHERED_BYTES_MAX: usize = 16 << 10;
@@ -33,7 +33,7 @@ pub(in crate::carrier) struct Links<'w, R> {
     pub(super) settings: &'w Settings,
     /// Spare buffers for what waits on the streams.
     pub(super) buffers: &'w mut BufferPool,
-    /// Where streams leave work for the end of the handler call.
+    /// The work that streams have queued for the end of the handler call.
     pub(super) work: &'w mut Vec<Work>,
     /// The requests that are sent to servers.
     pub(super) exchanges: &'w CheckedSlab<Exchange>,

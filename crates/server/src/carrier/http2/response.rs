@@ -1,4 +1,4 @@
-//! Responses over HTTP/2: what the port towards clients (`carrier/client.rs`) does on a stream.
+//! Responses over HTTP/2: what the interface to clients (`carrier/client.rs`) does on a stream.
 //! In: complete responses; heads and ends of responses; resets. Out: encoded heads for `clients.rs`, which sends them.
 //! Never: knows which action a response comes from.
 

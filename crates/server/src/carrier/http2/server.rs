@@ -1,4 +1,4 @@
-//! HTTP/2 towards servers: connections that many exchanges share, what arrives on them, and their end.
+//! HTTP/2 on server connections: connections that many exchanges share, what arrives on them, and their end.
 //! In: bytes and events of connections to servers. Out: messages for `action/proxy/response.rs`; credit for what
 //! clients have taken.
 //! Never: lets one stream whose client is slow stop the others; gives a request to a connection that its server closes.
@@ -26,12 +26,12 @@ use crate::worker::Worker;
 
 /// How long a connection without streams keeps its compression tables and buffers.
 const SHRINK_SPAN: Span = Span::from_secs(1);
-/// The most requests on one connection. Its stream ids are used up after twice as many (RFC 9113 section 5.1.1).
+/// Maximum number of requests on one connection. Its stream ids are used up after twice as many (RFC 9113 section 5.1.1).
 pub(super) const REQUESTS_MAX: u32 = 1 << 29;
-/// What the proxy answers if a response is not valid.
+/// The reason in the proxy's response if a response of the server is malformed.
 const MALFORMED: &str = "the server's response is malformed";
 
-/// How far the beginning of a connection has come.
+/// How far the start of a connection has progressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     /// The connect or the TLS handshake is in progress.
@@ -59,21 +59,21 @@ pub(super) enum Loss {
 pub(crate) struct Http2Server {
     /// The protocol.
     pub(super) connection: Connection,
-    /// How far the beginning has come.
+    /// How far the start has progressed.
     phase: Phase,
     /// The server is known to speak HTTP/2, without a handshake (`h2c`).
     has_prior_knowledge: bool,
     /// The handshake has chosen a protocol other than HTTP/2, or none.
     is_http1: bool,
-    /// The streams of requests whose attempts last.
+    /// The streams of requests whose attempts are in progress.
     pub(super) streams: Vec<Id<ServerStream>>,
-    /// Those of them that wait to be opened, in order of arrival.
+    /// The streams in `streams` that wait to be opened, in order of arrival.
     pub(super) waiting: Vec<Id<ServerStream>>,
     /// When bytes of the server last arrived.
     heard_at: Moment,
     /// The deadline of the connection: the earliest of its streams, `reuse.idle-timeout` without streams.
     pub(super) due_at: Moment,
-    /// Since when the connection has had no stream. `NEVER` while it has one.
+    /// The time at which the last stream ended. `NEVER` while there is a stream.
     pub(super) idle_since: Moment,
     /// The connection takes no more requests, and closes after those that it has.
     is_retired: bool,
@@ -123,7 +123,7 @@ impl Http2Server {
         self.is_idle() && !self.is_connecting() && !self.is_settling
     }
 
-    /// The streams of requests whose attempts last.
+    /// The streams of requests whose attempts are in progress.
     pub(crate) fn streams(&self) -> &[Id<ServerStream>] {
         &self.streams
     }
@@ -265,7 +265,7 @@ impl Worker {
     }
 }
 
-/// What arrives.
+/// Received data.
 impl Worker {
     /// A server sent bytes.
     pub(in crate::carrier) fn http2_server_received<R: Reactor>(

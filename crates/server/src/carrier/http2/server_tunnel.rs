@@ -126,7 +126,7 @@ impl Worker {
         }
     }
 
-    /// What the server's SETTINGS say about extended CONNECT.
+    /// Whether the server's SETTINGS allow extended CONNECT.
     pub(super) fn connect_support(&mut self, sock: SockId) -> ConnectSupport {
         match self.conns.http2_server(sock) {
             Some(http2) if http2.connection.has_peer_settings() => {

@@ -26,9 +26,9 @@ use crate::connection::Connections;
 use crate::responder::Responder;
 use crate::worker::Work;
 
-/// The most bytes of a waiting body that are handed over at once. After them, the client may be blocked.
+/// Maximum size in bytes of a waiting body that are handed over at once. After them, the client may be blocked.
 const PIECE_BYTES_MAX: usize = 16 * 1024;
-/// The most spare memory for heads of responses without a body.
+/// Maximum spare memory for heads of responses without a body.
 const SPARE_HEADS_MAX: usize = 64;
 /// The largest memory of a spare head, in bytes.
 const SPARE_HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -48,7 +48,7 @@ pub(crate) struct Http2Servers {
     spare_heads: Vec<Box<OwnedResponse>>,
 }
 
-/// What the head of a response means.
+/// The meaning of the head of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum HeadArrival {
     /// The stream has ended.
@@ -447,7 +447,7 @@ impl Http2Servers {
         }
     }
 
-    /// Ends a tunnel's direction towards the server, after what waits.
+    /// Ends a tunnel's direction to the server, after what waits.
     pub(in crate::carrier) fn finish_tunnel<R: Reactor>(
         &mut self,
         links: &mut Links<'_, R>,

@@ -13,7 +13,7 @@ use crate::carrier::Progress;
 use crate::record::NO_RECORD;
 use crate::settings::Era;
 
-/// What an extended CONNECT (RFC 8441) has become.
+/// The state of an extended CONNECT (RFC 8441).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Connect {
     /// The request is another one.
@@ -66,7 +66,7 @@ pub(crate) struct Http2Stream {
     pub(super) output: Input,
     /// The trailers of the response, as lines; behind `output`.
     pub(super) response_trailers: Vec<u8>,
-    /// Bytes admitted since the deadline of a slow client was last put off.
+    /// Bytes admitted since the deadline of a slow client was last extended.
     pub(super) admitted_bytes: usize,
     /// When the client's windows last admitted bytes, or when bytes began to wait.
     pub(super) moved_at: Moment,

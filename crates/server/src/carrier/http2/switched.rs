@@ -1,4 +1,4 @@
-//! Streams that belong to an action after an extended CONNECT (RFC 8441): what the port towards clients
+//! Streams that belong to an action after an extended CONNECT (RFC 8441): what the interface to clients
 //! (`carrier/client.rs`) does on a stream for switched requesters.
 //! In: DATA of the client; bytes of the action. Out: the same bytes on the other side.
 //! Never: hands over a byte before the action has switched the stream; knows what the bytes mean.

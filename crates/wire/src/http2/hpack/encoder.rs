@@ -44,7 +44,7 @@ pub enum Indexing {
 pub struct Encoder {
     /// The entries that this encoder inserted. The user's part of its memory is the buckets.
     table: Table<BUCKETS_BYTES>,
-    /// The most bytes that this side spends on the table, whatever the peer allows.
+    /// Maximum number of bytes that this side spends on the table, whatever the peer allows.
     own_limit: u32,
     /// The peer's limit.
     peer_limit: u32,
@@ -60,7 +60,7 @@ pub struct Encoder {
 
 const _: () = assert!(size_of::<Encoder>() <= 144, "one per connection");
 
-/// What the encoding of a field depends on, besides the field, while no other block is encoded in between.
+/// What the encoding of a field depends on, in addition to the field, while no other block is encoded in between.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct EncoderState {
     /// The number of the newest entry.
@@ -78,7 +78,7 @@ impl EncoderState {
     }
 }
 
-/// What the tables have of a field.
+/// The entries of the tables that match a field.
 struct Found {
     /// The index of an entry with the name, in both tables.
     name: Option<usize>,
