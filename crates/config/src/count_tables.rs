@@ -146,7 +146,7 @@ fn read_one(table: &Table<'_>, into: &mut CountTable, notes: &mut Notes) {
     }
 }
 
-/// What is counted, such as `requests/10s`; without a number, the unit is one.
+/// The event that is counted, such as `requests/10s`; without a number, the unit is one.
 fn parse_count(text: &str) -> Result<Count, ValueError> {
     let (word, window) = match text.split_once('/') {
         Some((word, window)) => (word.trim(), Some(window.trim())),

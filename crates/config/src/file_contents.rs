@@ -108,7 +108,7 @@ struct Supplier<F> {
 }
 
 impl<F: FnMut(&str) -> Result<Vec<u8>, String>> Supplier<F> {
-    /// What `parse` makes of the content of a file; `None` if something is wrong.
+    /// The result of `parse` for the content of a file; `None` if something is wrong.
     fn bytes<T>(
         &mut self,
         owner: Owner,

@@ -46,7 +46,7 @@ const CADDY: [&str; 8] = [
     "import",
 ];
 
-/// What a text seems to be, and the range of the line that shows it; `None` if it may be TOML.
+/// The apparent format of a text, and the range of the line that shows it; `None` if it may be TOML.
 pub(crate) fn recognize(text: &str) -> Option<(&'static str, Range<usize>)> {
     let mut start = 0;
     for line in text.split_inclusive('\n') {

@@ -1,4 +1,4 @@
-//! HTTP/2 towards the servers of a pool: its settings, and which protocols a pool may speak.
+//! HTTP/2 to the servers of a pool: its settings, and which protocols a pool may speak.
 //! In: `[pool.NAME]`. Out: `PoolHttp2`; answers about a pool.
 
 use crate::model::{Pool, PoolTls};

@@ -1,4 +1,4 @@
-//! Warnings about valid files whose requests would go round in circles, or speak plain HTTP to port 443.
+//! Warnings about valid files whose requests would loop, or speak plain HTTP to port 443.
 //! In: checked routes, listeners, pools. Out: warnings.
 //! Limits: `HOPS_MAX` redirects are followed from up to `STARTS_MAX` hosts and as many paths of a route, and `ROUTES_MAX` routes
 //! are examined.

@@ -107,7 +107,7 @@ pub struct Config {
     pub origins: Origins,
 }
 
-/// `[log]`: what is written about requests.
+/// `[log]`: the lines about requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
     /// The access log; `None`: no access log.
@@ -117,7 +117,7 @@ pub struct Log {
 /// `log.access`: one line for each request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLog {
-    /// Where the lines go.
+    /// The destination of the lines.
     pub to: AccessTarget,
     /// The form of a line.
     pub format: AccessFormat,
@@ -297,7 +297,7 @@ pub struct Listener {
     pub tls: Option<ListenerTls>,
     /// Whether clients may begin with HTTP/2 on a plain connection.
     pub h2c: bool,
-    /// Where connections are forwarded without reading HTTP; `None`: the listener serves HTTP.
+    /// The destination to which connections are forwarded without reading HTTP; `None`: the listener serves HTTP.
     pub forward: Option<Forward>,
     /// A command has switched the listener off: it accepts no connection. Always false in a file.
     pub is_off: bool,
@@ -522,7 +522,7 @@ pub struct Route {
     pub websocket: Option<WebSocket>,
     /// What happens to the request and its response in addition to the action.
     pub handling: Handling,
-    /// What happens to the request.
+    /// The action for the request.
     pub action: Action,
     /// Whether a command has switched the route off: it matches no request.
     pub is_off: bool,
@@ -595,7 +595,7 @@ pub struct CertificateTest {
     pub fingerprints: Vec<String>,
 }
 
-/// What a route does.
+/// The action of a route.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Action {
     /// Sends a fixed response.

@@ -139,7 +139,7 @@ pub(crate) fn parse_limit(text: &str) -> Result<(u32, Span), ValueError> {
     }
 }
 
-/// What requests are counted by. `has_claims`: the claims of the token are known where the key is used.
+/// The key by which requests are counted. `has_claims`: the claims of the token are known where the key is used.
 pub(crate) fn parse_key(text: &str, has_claims: bool) -> Result<Placeholder, ValueError> {
     let named = |rest: &str| pattern::is_token(rest).then(|| rest.to_owned());
     let known = match text.split_once(':') {

@@ -14,7 +14,7 @@ use crate::report::{Kind, Note, Notes, quoted};
 /// Maximum size of the value of a reference in bytes.
 pub const VALUE_BYTES_MAX: usize = 64 * 1024;
 
-/// What a reference names.
+/// The target of a reference.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reference<'a> {
     /// A variable of the environment.
@@ -31,7 +31,7 @@ pub type Lookup<'a> = dyn FnMut(Reference<'_>) -> Result<String, String> + 'a;
 enum Piece<'a> {
     /// Text as it is.
     Text(&'a str),
-    /// What is between `${` and `}`.
+    /// The text between `${` and `}`.
     Reference(&'a str),
 }
 

@@ -13,7 +13,7 @@ const TEMPLATE_BYTES_MAX: usize = 4096;
 /// Maximum number of placeholders in a text.
 const PLACEHOLDERS_MAX: usize = 32;
 
-/// Where the text is placed.
+/// The place for which the text is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
     /// The value of a header field.

@@ -57,7 +57,7 @@ pub(crate) struct Condition {
     /// Networks, or names of sets as "set:NAME".
     pub(crate) clients: Option<Vec<String>>,
     pub(crate) tests: BTreeMap<(Source, String), Test>,
-    /// Comparisons with what tables have counted, by the names of the table and of the count.
+    /// Comparisons with the counts in tables, by the names of the table and of the count.
     pub(crate) counts: BTreeMap<(String, String), String>,
     /// Whether the listener speaks TLS.
     pub(crate) secure: Option<bool>,

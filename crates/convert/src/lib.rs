@@ -40,12 +40,12 @@ const CONDITIONS: [&str; 9] =
 /// Fields about clients that every request to a server has.
 const OWN_FIELDS: [&str; 4] =
     ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "forwarded"];
-/// What happens to other values of these fields.
+/// The treatment of other values of these fields.
 const OWN_VALUE: &str =
     "Tidegate sets this field by itself, from the connection or from a proxy in `trusted`";
-/// What to do about a listener whose proxies are not known.
+/// The advice for a listener whose proxies are not known.
 const PROXIES: &str = "list the addresses of your proxies in `from`: every client of a listed address must send the header";
-/// What happens to lists of algorithms of TLS.
+/// The treatment of lists of TLS algorithms.
 const ALGORITHMS: &str = "all algorithms that Tidegate offers are considered secure; `ciphers` and `curves` of TLS choose among them";
 
 /// The program that a file is for.
@@ -131,7 +131,7 @@ pub fn convert(text: &str, name: &str, program: Program) -> Conversion {
     accept(document, &name, program, findings)
 }
 
-/// Leaves out what the configuration reader does not accept.
+/// Omits the parts that the configuration reader does not accept.
 fn accept(
     mut document: Document,
     name: &str,
@@ -192,7 +192,7 @@ fn source_line(document: &Document, origin: Origin) -> Option<usize> {
     Some(setting.map_or(block.line, |setting| setting.line))
 }
 
-/// What happens to a block when a part of it is left out.
+/// The treatment of a block of which a part is omitted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Loss {
     /// Only the part is left out.
@@ -201,7 +201,7 @@ enum Loss {
     Block,
     /// A route that refuses requests is left out.
     Refusal,
-    /// The route refuses all requests: without it, they would go to the next route that matches, without its protection.
+    /// The route refuses all requests: without it, they would reach the next route that matches, without its protection.
     Closed,
 }
 

@@ -1,4 +1,4 @@
-//! Where a text with placeholders is written.
+//! The places for which a text with placeholders is written.
 //! In: literal text. Out: the same text, escaped so that no part of it is read as a placeholder.
 
 /// The place where the text is used.

@@ -37,7 +37,7 @@ pub(crate) enum Rewrite {
     Prefix { from: String, to: String },
 }
 
-/// A change of what a route does.
+/// A change of a route.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Edit {
     /// An entry of `request-headers` or `response-headers`: `set` or `add`, name and value.
@@ -69,7 +69,7 @@ impl Route {
         Self::new(Condition::default(), Action::Proxy { pool, host: None }, line)
     }
 
-    /// Applies `edit`, which comes before the edits that the route already has, if the action takes it.
+    /// Inserts `edit` before the edits that the route already has, if the action takes it.
     pub(crate) fn perform(&mut self, edit: &Edit) {
         let is_proxy = matches!(self.action, Action::Proxy { .. });
         let is_for_servers = match edit {
@@ -105,7 +105,7 @@ pub(crate) const RESPONSES: &str = "response-headers";
 pub(crate) enum Act<'a> {
     /// Ends the evaluation with these routes.
     End(&'a [Route]),
-    /// Changes what follows.
+    /// Changes the routes that follow.
     Change(&'a Edit),
 }
 
@@ -140,7 +140,7 @@ pub(crate) fn apply(
     }
 }
 
-/// `routes`, preceded by what `matching` makes of the conditions of `clauses`.
+/// `routes`, preceded by the routes that `matching` makes for the conditions of `clauses`.
 fn expand(
     routes: &[Route],
     clauses: &[Clause],

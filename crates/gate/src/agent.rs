@@ -1,9 +1,9 @@
 //! The lines of agents. An agent is a program next to a server that reports how much load the server can take, in the words
 //! of HAProxy's agent checks: `75%`, `up`, `down # reason`, `drain`.
-//! In: bytes of an agent. Out: what a text states, and the state of a server after it.
-//! Never: opens a connection; guesses: a text that is cut off, too long or has an unknown word changes nothing.
-//! Limits: `TEXT_BYTES_MAX` bytes of a text.
-//! Invariant: a text changes only the settings that it mentions.
+//! In: bytes of an agent. Out: the settings that a line contains, and the state of a server after it.
+//! Never: opens a connection; guesses: a line that is cut off, too long or has an unknown word changes nothing.
+//! Limits: `TEXT_BYTES_MAX` bytes of a line.
+//! Invariant: a line changes only the settings that it mentions.
 
 use core::fmt;
 
@@ -178,7 +178,7 @@ impl Default for AgentState {
 }
 
 impl AgentState {
-    /// Takes what a text states.
+    /// Applies the settings of a line.
     pub fn adopt(&mut self, statement: &Statement) {
         self.state = statement.state.unwrap_or(self.state);
         self.operation = statement.operation.unwrap_or(self.operation);
@@ -191,7 +191,7 @@ impl AgentState {
         self.operation == Operation::Up
     }
 
-    /// Whether the server takes requests, as far as its weight allows.
+    /// Whether the server takes requests, apart from its weight.
     #[must_use]
     pub fn takes_requests(self) -> bool {
         self.works() && self.state == ServerState::Ready

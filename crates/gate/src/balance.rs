@@ -125,7 +125,7 @@ struct Server {
     limit: u32,
     /// The permits that this worker holds (`permits`); `u32::MAX` if there is no limit.
     in_use_max: u32,
-    /// The server may take requests, as far as its checks and the operator are concerned.
+    /// The checks and the operator allow requests to the server.
     up: bool,
     /// The connections to the server take no more requests, and no other one may be opened.
     is_full: bool,
@@ -248,7 +248,7 @@ impl PoolState {
         self.weigh(Moment::ZERO);
     }
 
-    /// Computes the weights and what depends on them.
+    /// Computes the weights and the values that depend on them.
     fn weigh(&mut self, now: Moment) {
         let unit = if self.slow_start.is_zero() { 1 } else { RAMP_STEPS };
         // Weights are small numbers, often 1, so parts of them need a smaller unit.
@@ -422,7 +422,7 @@ impl PoolState {
         }
     }
 
-    /// Applies what the process knows about the servers, by index. Returns whether anything has changed.
+    /// Applies the statuses that the process has determined for the servers, by index. Returns whether anything has changed.
     pub fn apply_server_statuses(&mut self, statuses: &[ServerStatus], now: Moment) -> bool {
         let mut changed = false;
         let is_ring = matches!(self.balance, Balance::Hash(_));
@@ -516,7 +516,7 @@ impl PoolState {
         self.servers.get(server).is_some_and(serves) && !tried.contains(server)
     }
 
-    /// Whether `server` is out of order, so that its sessions go to another server for good.
+    /// Whether `server` is out of order, so that its sessions move to another server permanently.
     #[must_use]
     pub fn has_lost(&self, server: usize, now: Moment) -> bool {
         self.servers.get(server).is_none_or(|server| !server.up || server.avoid_until > now)
@@ -643,7 +643,7 @@ impl PoolState {
             (Some(a), Some(b)) if self.is_less_loaded(b, a) => Some(b),
             (Some(a), _) => Some(a),
             (None, Some(b)) => Some(b),
-            // Most servers are down or full: look at all of them.
+            // Most servers are down or full: examine all of them.
             (None, None) => self.least_loaded(prng, eligible),
         }
     }
@@ -689,7 +689,7 @@ impl PoolState {
         let count = self.servers.len();
         let start = match self.has_backups {
             false => self.draw(prng).unwrap_or_else(|| prng.below(count as u64) as usize),
-            // A server drawn by weight may be one that may not be used now, which would favour the one after it.
+            // A server drawn by weight may be unusable now, which would favour the server after it.
             true => {
                 let usable = || (0..count).filter(|&index| eligible(index, &self.servers[index]));
                 let most = usable().count().max(1) as u64;
@@ -799,7 +799,7 @@ impl Server {
         self.avoid_until > now || self.record.is_ejected(now)
     }
 
-    /// Whether new requests may be sent to the server, as far as its limit allows. A weight of 0 drains it.
+    /// Whether new requests may be sent to the server, apart from its limit. A weight of 0 drains it.
     fn accepts_requests(&self) -> bool {
         self.up && self.weight > 0
     }
@@ -836,7 +836,8 @@ fn build_ring(identities: &[u64], weights: &[u32]) -> Vec<(u64, u16)> {
     ring
 }
 
-/// What the points of each server are computed from: its address, and how many earlier servers have the same one.
+/// The identity of each server, from which its points are computed: its address, and how many earlier servers have the same
+/// address.
 fn identities(servers: &[model::Upstream]) -> Vec<u64> {
     let addresses: Vec<u64> = servers.iter().map(|server| identity(&server.address)).collect();
     let earlier =

@@ -94,7 +94,7 @@ impl CredentialSecret {
         halves
     }
 
-    /// The key of what consists of these parts.
+    /// The key of a value that consists of these parts.
     pub(crate) fn key_of(&self, parts: &[&[u8]]) -> CredentialKey {
         let mut context = hmac::Context::with_key(&self.0);
         for part in parts {

@@ -1,4 +1,4 @@
-//! What a route and its hook change in a request.
+//! The changes that a route and its hook make to a request.
 //! In: the edits of the route, the fields of the hook. Out: which received fields are dropped; the fields in their place.
 //! Never: changes the framing of the request: edits and hooks cannot name its fields.
 //! Invariant: a field that the route sets replaces one that the hook sets.
@@ -28,7 +28,7 @@ pub struct Changes<'a> {
     pub ask: Option<&'a AuthRequestEncoder>,
 }
 
-/// What a hook changes in a request. A new path and query are in the head already.
+/// The changes of a hook to a request. A new path and query are in the head already.
 #[derive(Clone, Copy, Debug)]
 pub struct HookChanges<'a> {
     /// Fields in place of received ones.

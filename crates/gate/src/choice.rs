@@ -128,8 +128,8 @@ pub(crate) fn wins_share(name: u64, parts: u32, hash: u64) -> bool {
     share_of(&[share(0, name, parts), others], hash) == Some(0)
 }
 
-/// The pool that has the hash: the one with the greatest score. A score is an exponentially distributed number divided
-/// by the weight, so that the least one is that of each pool with a probability in proportion to its weight.
+/// The pool for the hash: the pool with the smallest score. A score is an exponentially distributed number divided by the weight,
+/// so each pool has the smallest score with a probability in proportion to its weight.
 fn share_of(shares: &[Share], hash: u64) -> Option<u16> {
     let score = |share: &Share| {
         // 53 bits of the hash: a number above 0 and up to 1.

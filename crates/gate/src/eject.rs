@@ -1,6 +1,6 @@
 //! Which servers are avoided for a while because their requests fail (`eject`).
 //! In: the result of each request, times. Out: how long a server is avoided.
-//! Never: looks at a response, or shares its counts with another worker.
+//! Never: examines a response, or shares its counts with another worker.
 //! Limits: `TIMES_MAX` times `for` is the longest time; at most `ejected-max` of the servers are avoided at once.
 //! Invariant: the failures of a window are at most its requests.
 

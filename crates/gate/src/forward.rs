@@ -56,7 +56,7 @@ pub struct RequestContext<'a> {
     pub close: bool,
     /// The key for the server of an extended CONNECT (RFC 8441), whose request has none.
     pub websocket_key: Option<ClientKey>,
-    /// What the route changes; `None` for most routes.
+    /// The changes of the route; `None` for most routes.
     pub changes: Option<Changes<'a>>,
 }
 
@@ -131,8 +131,8 @@ impl ForwardFault {
 /// Forwarded and X-Forwarded-*. All other fields that it names are omitted, as RFC 9110 section 7.6.1
 /// requires.
 ///
-/// A route may change the path and edit fields. Edits apply last: a set field replaces a received one and the one that
-/// the proxy adds (Forwarded, X-Forwarded-*).
+/// A route may change the path and edit fields. Edits apply last: a set field replaces the received field and the field that the
+/// proxy adds (Forwarded, X-Forwarded-*).
 ///
 /// # Errors
 /// The request must not be forwarded. The bytes appended so far must be discarded.
@@ -205,7 +205,7 @@ pub fn has_unexpected_body(head: &RequestHead<'_>) -> bool {
     !expects_body && has_body(upstream_length(head))
 }
 
-/// The length of the body as the server gets it. What follows an extended CONNECT is not a body (RFC 8441 section 5).
+/// The length of the body as the server gets it. The bytes after an extended CONNECT are not a body (RFC 8441 section 5).
 #[must_use]
 pub const fn upstream_length(head: &RequestHead<'_>) -> BodyLength {
     if head.protocol.is_some() { BodyLength::None } else { head.length }
@@ -635,8 +635,8 @@ pub(crate) fn encode_via<'a>(
     }
 }
 
-/// Appends X-Forwarded-For, -Host and -Proto, and Forwarded (RFC 7239). Both forms state the same chain: if a
-/// trusted proxy sent only one of them, or two that contradict each other, the other one is built from it.
+/// Appends X-Forwarded-For, -Host and -Proto, and Forwarded (RFC 7239). Both forms state the same chain: if a trusted proxy sent
+/// only one form, the other one is built from it; if the two contradict each other, Forwarded is built from X-Forwarded-For.
 fn encode_forwarded(out: &mut Vec<u8>, head: &RequestHead<'_>, context: &RequestContext<'_>) {
     let stated = if context.trusted { Stated::of(head) } else { Stated::Nothing };
     let peer = context.peer.map(|address| address.to_canonical());
@@ -759,7 +759,7 @@ impl<'o> List<'o> {
         Self { out, name, is_begun: false }
     }
 
-    /// Where the next element is to be written.
+    /// The buffer, after the separator of the next element.
     fn next(&mut self) -> &mut Vec<u8> {
         self.out.extend_from_slice(if self.is_begun { b", " } else { self.name });
         self.is_begun = true;

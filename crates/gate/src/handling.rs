@@ -1,5 +1,5 @@
 //! What routes do in addition to their actions, prepared at start.
-//! In: a configuration. Out: for each route that does something in addition to its action, what it does.
+//! In: a configuration. Out: for each route with settings other than its action, their prepared form.
 //! Never: holds anything for a route that only has an action: such a route has no entry.
 //! Limits: `EDITED_ROUTES_MAX` different edits of responses (a limit of the configuration).
 

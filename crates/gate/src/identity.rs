@@ -56,7 +56,7 @@ enum TraceOf<'a> {
     Joined { parent: Parent<'a>, own: u64 },
 }
 
-/// What a valid traceparent states.
+/// The content of a valid traceparent.
 #[derive(Clone, Copy, Debug)]
 struct Parent<'a> {
     /// The number of the trace, in hexadecimal digits.
@@ -268,7 +268,7 @@ fn known_id(value: &[u8]) -> Option<&str> {
     core::str::from_utf8(value).ok().filter(|_| is_id)
 }
 
-/// What a valid traceparent states (W3C Trace Context section 3.2.2).
+/// The content of a valid traceparent (W3C Trace Context section 3.2.2).
 fn known_trace(value: &[u8]) -> Option<Parent<'_>> {
     let is_hex = |text: &[u8]| text.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let is_zero = |text: &[u8]| text.iter().all(|byte| *byte == b'0');

@@ -33,7 +33,7 @@ pub const REFUSED_MAX: usize = 1024;
 pub enum TokenFault {
     /// It has no token.
     Missing,
-    /// It has more than one token, or one that cannot be read.
+    /// It has more than one token, or a token that cannot be read.
     Malformed,
     /// The token is not valid.
     Invalid,
@@ -120,7 +120,7 @@ impl TokenGuard {
         }
     }
 
-    /// The token of a request. Only one that has three parts (RFC 7515 section 7.1) is worth a hash.
+    /// The token of a request. A token that does not have three parts (RFC 7515 section 7.1) is refused before it is hashed.
     ///
     /// # Errors
     /// It has none, or more than one, of which a server might read another one.

@@ -1,4 +1,4 @@
-//! Look-ups of names by DNS: which are in progress, which servers they ask, and what earlier ones have found.
+//! Look-ups of names by DNS: those in progress, the servers that they query, and the results of earlier ones.
 //! In: questions, answers, failures, the time. Out: queries for servers; results for all that wait.
 //! Never: sends a datagram; asks a question again while it is in progress or its answer may be kept.
 //! Limits: `LOOKUPS_MAX` look-ups in progress, `ORIGIN_LOOKUPS_MAX` of one origin; `WAITING_MAX` that wait for results;
@@ -6,9 +6,9 @@
 //! `ANSWER_BYTES_MAX` bytes of an answer.
 //! Invariant: each look-up in progress has a deadline, and each that waits gets one result.
 //!
-//! Servers are asked in the order of their list, which states the operator's preference, and not beginning with the one that has
-//! answered last: servers may know different names. One that has not answered in time is asked last for `SILENT_SPAN`, so that a
-//! dead first server delays one look-up in that time, and not each.
+//! Servers are queried in the order of their list, which is the operator's preference, and not beginning with the server that
+//! answered last: servers may know different names. A server that has not answered in time is queried last for `SILENT_SPAN`, so
+//! that a dead first server delays one look-up in that time, and not every look-up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ pub enum Fault {
     ServerFailed,
     /// No server has answered in time.
     Timeout,
-    /// There is no server to ask.
+    /// There is no server to query.
     NoServer,
     /// Too many look-ups are in progress.
     TooMany,
@@ -113,7 +113,7 @@ pub struct Lookup<W> {
 pub enum Asked<W> {
     /// The result is known.
     Known(Found),
-    /// The result comes later: the question is in progress already.
+    /// The result arrives later: the question is in progress already.
     Joined,
     /// A look-up has begun: the caller sends its first query.
     Begun(LookupId<W>),
@@ -128,7 +128,7 @@ pub struct Query {
     pub bytes: Vec<u8>,
 }
 
-/// How a look-up goes on.
+/// The next step of a look-up.
 #[derive(Debug)]
 pub enum Step<W> {
     /// It waits for the answer.
@@ -169,7 +169,7 @@ impl<W> Lookups<W> {
         self.running.len()
     }
 
-    /// Whether none is in progress.
+    /// Whether no look-up is in progress.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.running.is_empty()
@@ -248,7 +248,7 @@ impl<W> Lookups<W> {
         {
             *until = now.after(SILENT_SPAN);
         }
-        // Each server at least once, as far as that is possible, and a lost datagram is sent again.
+        // Each server is queried at least once if possible, and a lost datagram is sent again.
         if lookup.attempts >= (2 * servers).min(ATTEMPTS_MAX) {
             return None;
         }
@@ -342,7 +342,7 @@ impl<W> Lookups<W> {
         Step::Ended(lookup.waiting, found)
     }
 
-    /// Keeps a result, in place of the one that expires first if there are too many.
+    /// Keeps a result, in place of the result that expires first if there are too many.
     fn keep(&mut self, question: Question, entry: (Moment, Found)) {
         if self.kept.len() >= KEPT_MAX && !self.kept.contains_key(&question) {
             let first = self.kept.iter().min_by_key(|(_, (until, _))| *until);
@@ -354,8 +354,8 @@ impl<W> Lookups<W> {
     }
 }
 
-/// The first server of the list that is not silent; the first one if all are. One whose time is over is asked by one look-up,
-/// while the others wait for what that shows.
+/// The first server of the list that is not silent; the first one if all are. If the silence of a server has ended, one look-up
+/// queries it again, and the other look-ups wait for the result.
 fn first_to_ask(silent_until: &mut [Moment], now: Moment) -> usize {
     let Some(first) = silent_until.iter().position(|until| *until <= now) else { return 0 };
     if let Some(until) = silent_until.get_mut(first)

@@ -82,8 +82,8 @@ impl Switches {
         Self::default().after(config)
     }
 
-    /// The switches of `next`, which follows the configuration with these switches. A name that stays keeps what commands
-    /// have set.
+    /// The switches of `next`, which follows the configuration with these switches. A name that stays keeps the setting by a
+    /// command.
     #[must_use]
     pub fn after(&self, next: &Config) -> Self {
         let downs = next.routes.iter().filter_map(|route| route.handling.maintenance.as_ref());

@@ -134,7 +134,7 @@ const EMPTY_SEGMENTS: u8 = 16;
 const DOTS: u8 = 32;
 const AMBIGUOUS: u8 = SLASHES | BACKSLASHES | SEMICOLONS | ENCODED_SEMICOLONS | EMPTY_SEGMENTS;
 
-/// What `write_tokens` found.
+/// The result of `write_tokens`.
 struct Written {
     /// The number of tokens.
     length: usize,
@@ -584,7 +584,7 @@ const READINGS: [Reading; 12] = {
     ]
 };
 
-/// What a token is in one reading.
+/// The role of a token in one reading.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// Part of a segment.

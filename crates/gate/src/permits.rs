@@ -1,8 +1,8 @@
 //! Shares the limit of each server (`connections-max`) among the workers of a process, without shared memory.
-//! In: what this worker needs, messages of other workers. Out: messages to other workers.
+//! In: the needs of this worker, messages of other workers. Out: messages to other workers.
 //! Never: sends a message (the worker carries them), creates a permit or loses one.
-//! Limits: for each other worker, one ask and one grant a server wait to be sent. Servers 64 apart share a
-//! bit of an ask, so a worker may get a permit of the wrong one of them and ask again.
+//! Limits: for each other worker, one ask and one grant a server wait to be sent. Servers 64 apart share a bit of an ask, so a
+//! worker may get a permit of the wrong server and ask again.
 //! Invariant: the permits of a server that all workers hold, with those in messages, equal its limit. A
 //! worker sends a request only with a permit that is not in use, so the limit is never exceeded.
 //!
@@ -16,8 +16,8 @@ use tidegate_config::arrange::Generation;
 
 use crate::balance::PoolState;
 
-/// The share of worker `own` of `total`. The shares of all workers add up to `total`. `shift` moves the
-/// remainder, so that not every remainder goes to the first workers.
+/// The share of worker `own` of `total`. The shares of all workers add up to `total`. `shift` moves the remainder, so that the
+/// first workers do not get every remainder.
 #[must_use]
 pub fn share(total: u32, own: usize, workers: usize, shift: usize) -> u32 {
     let workers = workers.max(1);
@@ -77,7 +77,7 @@ pub struct Permits {
     grants: Vec<(usize, u16, u32, Generation)>,
     /// The number of workers in `others` whose `ask_due` is set.
     asks_due: usize,
-    /// The worker after the one that an ask was sent to last.
+    /// The worker after the receiver of the latest ask.
     asks_from: usize,
     /// Grants of workers that know a change of limits before this one: server, count, generation of the limit.
     early: Vec<(u16, u32, Generation)>,
@@ -137,8 +137,8 @@ impl Permits {
         }
     }
 
-    /// Takes over what came too early for the pool whose index this pool has now: grants, and what other workers ask for.
-    /// An ask that was meant for the earlier pool causes a superfluous grant.
+    /// Takes over the messages that arrived too early for the pool whose index this pool has now: grants, and the requests of
+    /// other workers. An ask that was meant for the earlier pool causes a superfluous grant.
     pub fn succeed(&mut self, earlier: &mut Self) {
         self.early.append(&mut earlier.early);
         for (from, other) in earlier.others.iter().enumerate() {

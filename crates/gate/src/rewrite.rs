@@ -1,4 +1,4 @@
-//! The path of a request as its route sees it: which pattern matched, the rest behind it, its named segments.
+//! The path of a request as its route sees it: the pattern that matched, the rest of the path after it, its named segments.
 //! In: the path as received, the path patterns of the route. Out: parts of the path as received.
 //! Never: decodes a part of the path, so that a server reads the part as the client wrote it.
 //! Invariant: a path with dot segments is replaced by the path that they resolve to, which the route also matches.

@@ -1,5 +1,5 @@
 //! Finds the route of a request by listener, host, path, query, method, header fields, cookies, client address, client
-//! certificate and what tables have counted. The first match wins.
+//! certificate and the counts in tables. The first match wins.
 //! In: a decoded head, its client. Out: the route's index. The path is forwarded as it was
 //! received (RFC 9110 section 7.7).
 //! Never: allocates (except for `scratch`); lets another spelling or reading of a path bypass a route.
@@ -48,7 +48,7 @@ pub struct Client<'a> {
     pub peer: Option<IpAddr>,
     /// Proxies whose statements about the client are trusted.
     pub trusted: &'a [Network],
-    /// What tables have counted for the request's keys; `None` if nothing was counted.
+    /// The counts in tables for the request's keys; `None` if nothing was counted.
     pub counts: Option<&'a RequestCounts<'a>>,
 }
 
@@ -65,7 +65,7 @@ pub struct Router {
     listeners: Vec<Table>,
     /// By route: the index of the first route with the same effect. Never above the route's own index.
     same_as: Vec<usize>,
-    /// Whether a route depends on what tables have counted.
+    /// Whether a route depends on the counts in tables.
     tests_counts: bool,
     /// The sets of addresses that routes test, as this worker reads them.
     sets: SetReaders,
@@ -97,7 +97,7 @@ impl Router {
         Self { listeners, same_as, tests_counts, sets: sets.readers() }
     }
 
-    /// Whether a route depends on what tables have counted, so that clients need their `counts`.
+    /// Whether a route depends on the counts in tables, so that clients need their `counts`.
     #[must_use]
     pub const fn tests_counts(&self) -> bool {
         self.tests_counts

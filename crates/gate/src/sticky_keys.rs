@@ -68,7 +68,7 @@ enum Reason {
     Answered,
 }
 
-/// What a note has changed.
+/// The effect of a note.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StickyChange {
     /// Nothing but the time of the last use, or the server of a key to which no server had responded.
@@ -207,7 +207,7 @@ impl StickyTables {
         Self(config.pools.iter().map(table).collect())
     }
 
-    /// What a worker needs for the pool with this index; `None` if its requests do not stay by a key.
+    /// The keys of the pool with this index, for a worker; `None` if its requests do not stay by a key.
     #[must_use]
     pub fn of_pool(&self, index: usize, pool: &Pool) -> Option<StickyKeys> {
         let (stay, table) = (pool.stay.as_ref()?, self.0.get(index)?.as_ref()?);
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(note(4, at(120)), StickyChange::Moved);
         assert_eq!(find(7, at(120)), Some(4));
         assert_eq!(note(5, at(500)), StickyChange::New);
-        // The clock of another worker is behind.
+        // The clock of another worker is slow.
         assert_eq!(find(7, at(0)), Some(5));
         assert_eq!(table.keys(), 1);
     }

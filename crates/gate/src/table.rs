@@ -2,9 +2,8 @@
 //! In: rules in file order; a head with its host and path, the client's certificate. Out: the first rule that
 //! matches.
 //! Never: allocates in a search; returns a rule whose conditions do not match.
-//! Limits: a search looks at up to `HOST_KEYS_MAX` × `PATH_KEYS_MAX` lists, and only at those kinds of keys
-//! that some rule has. Rules with the same host and the same literal start of the path are tested one after
-//! the other.
+//! Limits: a search examines up to `HOST_KEYS_MAX` × `PATH_KEYS_MAX` lists, and only at those kinds of keys that some rule has.
+//! Rules with the same host and the same literal start of the path are tested one after the other.
 //! Invariant: the result equals that of testing every rule in order.
 
 use tidegate_config::model::{
@@ -307,7 +306,7 @@ fn reach_of<'a>(patterns: impl Iterator<Item = &'a PathPattern>) -> Reach {
                 literal_bytes_max = literal_bytes_max.max(text.len());
             }
             PathPattern::Segments { segments, .. } => {
-                // The index looks at the literal start as a whole.
+                // The index hashes the literal start as a whole.
                 literal_bytes_max = literal_bytes_max.max(literal_start(segments).len());
                 segments_max = segments_max.max(segments.len());
                 for segment in segments {

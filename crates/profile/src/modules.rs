@@ -23,7 +23,7 @@ pub(crate) struct Module {
     pub(crate) code: Range<u64>,
     /// The difference between an address in memory and the address in the file.
     pub(crate) bias: u64,
-    /// Where the code begins in the file.
+    /// The offset of the code in the file.
     offset: u64,
     /// The content.
     content: Content,

@@ -33,7 +33,7 @@ pub(crate) const OTHERS: u64 = 4;
 /// The stack of a thread at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Snapshot<'s> {
-    /// The next instruction; in the kernel: the one after the system call.
+    /// The next instruction; in the kernel: the instruction after the system call.
     pub instruction: u64,
     /// The stack pointer.
     pub stack_pointer: u64,

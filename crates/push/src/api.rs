@@ -142,7 +142,7 @@ struct Batch<'a> {
     commands: Vec<BTreeMap<String, &'a RawValue>>,
 }
 
-/// The body is not what the method takes.
+/// The body is not valid for the method.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Malformed;
 
@@ -546,8 +546,7 @@ impl Slot {
     }
 }
 
-/// Whether `name` matches a pattern in which `*` stands for any text and `?` for one character. An empty pattern matches
-/// every name.
+/// Whether `name` matches a pattern in which `*` matches any text and `?` one character. An empty pattern matches every name.
 #[must_use]
 pub fn matches_pattern(pattern: &str, name: &str) -> bool {
     if pattern.is_empty() {

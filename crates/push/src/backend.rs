@@ -1,5 +1,5 @@
 //! Calls to the application's backend, in the HTTP protocol of Centrifugo's proxy.
-//! In: what a client does, and what is known of it; the body of a response. Out: the body of a request; the decision.
+//! In: an action of a client, and the data about the client; the body of a response. Out: the body of a request; the decision.
 //! Never: takes part of a reply that is malformed; sends anything.
 //! Limits: `REASON_BYTES_MAX`; those of the response. Data of a reply is JSON that is not nested too deep.
 
@@ -170,7 +170,7 @@ pub enum Failure {
 /// The decision of the backend.
 #[derive(Debug)]
 pub enum BackendDecision<'a> {
-    /// The client may go on.
+    /// The client may continue.
     Granted(Box<Granted<'a>>),
     /// There is no result: for `connect`, the client is not known; for `refresh` and `sub_refresh`, its time is over.
     Nothing,
@@ -205,7 +205,7 @@ pub struct Granted<'a> {
     pub expire_at: i64,
     /// The time is over.
     pub expired: bool,
-    /// What other clients see of the client.
+    /// Data about the client that other clients see.
     #[serde(borrow)]
     info: Option<&'a RawValue>,
     b64info: Option<String>,
@@ -213,7 +213,7 @@ pub struct Granted<'a> {
     #[serde(borrow)]
     data: Option<&'a RawValue>,
     b64data: Option<String>,
-    /// What the backend wants to know again.
+    /// Data that is sent back to the backend in later requests.
     #[serde(borrow)]
     meta: Option<&'a RawValue>,
     /// The channels that the client is subscribed to.
@@ -295,7 +295,7 @@ impl Granted<'_> {
         json_of(self.data, self.b64data.as_deref())
     }
 
-    /// What other clients see of the client: JSON in one line; `None`: nothing is stated about it.
+    /// Data about the client that other clients see: JSON in one line; `None`: nothing is stated about it.
     ///
     /// # Errors
     /// It is no JSON.
@@ -303,7 +303,7 @@ impl Granted<'_> {
         json_of(self.info, self.b64info.as_deref())
     }
 
-    /// What the backend wants to know again: JSON in one line; `None`: nothing is stated about it.
+    /// Data that is sent back to the backend in later requests: JSON in one line; `None`: nothing is stated about it.
     #[must_use]
     pub fn meta(&self) -> Option<Box<str>> {
         self.meta.map(|json| in_one_line(json.get()))

@@ -1,6 +1,6 @@
 //! Filters of subscriptions by the tags of messages, as Centrifugo's client libraries state them (`tf`).
 //! In: a filter as a client states it; the tags of a message. Out: whether the subscription gets the message.
-//! Never: allocates while it looks at a message; accepts a filter that it does not understand.
+//! Never: allocates while it tests a message; accepts a filter that it does not understand.
 //! Limits: `NODES_MAX` nodes, `DEPTH_MAX` levels, `VALUES_MAX` values and `BYTES_MAX` of text in a filter;
 //! `TAGS_BYTES_MAX` of tags of a message.
 //! Invariant: the tags of a message are in the order of their names. A condition of a tag that the message
@@ -18,7 +18,7 @@ pub const DEPTH_MAX: usize = 8;
 pub const VALUES_MAX: usize = 128;
 /// Maximum size in bytes of keys and values of a filter.
 pub const BYTES_MAX: usize = 4096;
-/// Maximum size in bytes of the tags of a message in a namespace with filters, as JSON. Each condition may look at all of them.
+/// Maximum size in bytes of the tags of a message in a namespace with filters, as JSON. Each condition may examine all of them.
 pub const TAGS_BYTES_MAX: usize = 1024;
 /// Maximum number of digits that a number is compared by: the rest of a client's number would only cost time.
 const NUMBER_BYTES_MAX: usize = 64;
@@ -113,7 +113,7 @@ impl Filter {
     /// Checks a filter.
     ///
     /// # Errors
-    /// It contains an unknown operation, lacks what its operation needs, or exceeds a limit.
+    /// It contains an unknown operation, lacks an operand, or exceeds a limit.
     pub fn new(stated: &Stated) -> Result<Self, Refused> {
         let mut room = Room { nodes: NODES_MAX, values: VALUES_MAX, bytes: BYTES_MAX };
         Ok(Self { root: Node::new(stated, &mut room, DEPTH_MAX)? })
@@ -182,7 +182,7 @@ impl Node {
         Ok(Self::Condition { key: key.as_str().into(), test })
     }
 
-    /// The memory of the node besides its own size.
+    /// The memory of the node in addition to its own size.
     fn cost_bytes(&self) -> usize {
         let of = |node: &Self| size_of::<Self>() + node.cost_bytes();
         match self {

@@ -1,8 +1,8 @@
-//! What the application does with the clients of a user: the methods `subscribe`, `unsubscribe`, `disconnect` and
+//! The application's instructions for the clients of a user: the methods `subscribe`, `unsubscribe`, `disconnect` and
 //! `refresh` of the server API.
 //! In: the body of a request. Out: an instruction, or why it is refused.
 //! Never: accepts an argument that it would have to ignore.
-//! Limits: `SPARED_MAX` clients in `whitelist`; reasons of 123 bytes, which a Close frame has room for.
+//! Limits: `SPARED_MAX` clients in `whitelist`; reasons of 123 bytes, which fit into a Close frame.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub enum ClientChange {
     Subscribe {
         /// The channel.
         channel: Arc<str>,
-        /// It gets what it missed since then.
+        /// It gets the messages that it has missed since then.
         since: Option<Since>,
         /// Data for the client: JSON in one line; empty: none.
         data: Box<str>,

@@ -82,7 +82,7 @@ struct Member<K> {
 // With a key like the server's, which has 8 bytes and leaves a value for `None`.
 const _: () = assert!(size_of::<Option<Member<(u32, core::num::NonZeroU32)>>>() <= 12);
 
-/// Whether a member waits (lowest bit), and for what: packed, because a channel may have millions of members.
+/// Whether a member waits (lowest bit), and the number of the reply or publication: packed, because a channel may have millions of members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct MemberState(u32);
 
@@ -143,7 +143,7 @@ impl Ticket {
     }
 }
 
-/// What a subscriber that has joined waits for.
+/// The reply that a subscriber that has joined waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Joined {
     /// Nothing: it gets the publications after this position.
@@ -178,7 +178,7 @@ impl<K: Copy + Eq> Local<K> {
         }
     }
 
-    /// Counts a join or leave that another worker was not told of.
+    /// Counts a join or leave that was not reported to another worker.
     pub fn note_unreported(&mut self) {
         self.unreported += 1;
     }
@@ -211,7 +211,7 @@ impl<K: Copy + Eq> Local<K> {
         self.find(hub, name).map_or(0, |channel| channel.walks.len())
     }
 
-    /// Whether the owner knows that this worker has subscribers of a channel.
+    /// Whether the owner has been notified that this worker has subscribers of a channel.
     #[must_use]
     pub fn is_confirmed(&self, hub: u16, name: &str) -> bool {
         self.find(hub, name).is_some_and(|channel| channel.is_confirmed)

@@ -23,7 +23,7 @@ pub enum Mail<K> {
         from: u16,
         /// The receiver of the reply.
         to: ReplyTo<K>,
-        /// What to do.
+        /// The operation.
         call: Call,
     },
     /// The reply to a call of the receiver.
@@ -242,7 +242,7 @@ pub struct PresentClient {
     pub client: Arc<str>,
     /// Its user.
     pub user: Arc<str>,
-    /// Both, and what its token adds: a JSON object in one line.
+    /// Both, and the additions of its token: a JSON object in one line.
     pub info: Arc<str>,
 }
 

@@ -1,8 +1,8 @@
 //! The newest messages of channels with `cache`, in copies whose encoded forms all new subscribers share.
-//! In: what a new subscriber gets. Out: the same, with the shared copy of its message.
+//! In: the data for a new subscriber. Out: the same, with the shared copy of its message.
 //! Never: keeps a form of a message that is no longer the newest one of its channel.
 //! Limits: the copies and their forms take up to `1 / NEWEST_PART` of the hub's `history-memory-max`, as measured when a subscriber
-//! comes. A message that does not fit is encoded for each subscriber.
+//! arrives. A message that does not fit is encoded for each subscriber.
 //! Invariant: `bytes` is the sum of the costs of the copies.
 
 use std::collections::BTreeMap;
@@ -151,7 +151,7 @@ mod tests {
             assert!(newest.bytes <= bytes_max);
         }
         assert!((5..10).contains(&count) && newest.len() == count, "{count}");
-        // The forms of a copy outgrow what was expected.
+        // The forms of a copy become larger than expected.
         let long = found(1, &format!("\"{}\"", "x".repeat(COPY_COST_BYTES)));
         let mut newest = Newest::beside(NEWEST_PART * (7 * COPY_COST_BYTES));
         let copy = shared(&mut newest, "a", &long).expect("it fits");

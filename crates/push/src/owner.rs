@@ -2,7 +2,7 @@
 //! In: subscriptions and publications of all workers, time, random numbers. Out: positions, publications.
 //! Never: knows a subscriber.
 //! Limits: a worker's share of the hub's `history-memory-max`; `IDEMPOTENCY_KEYS_MAX` keys.
-//! Invariant: `bytes` is the sum of what the histories of the hub keep, and at most `bytes_max` between two calls.
+//! Invariant: `bytes` is the size of all histories of the hub, and at most `bytes_max` between two calls.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -51,7 +51,7 @@ pub struct Owned {
     streams_bytes: usize,
     /// Maximum number of bytes that the histories may keep.
     bytes_max: usize,
-    /// The kept publications of all channels, oldest first, after those of `tidied`. Contains some that are gone.
+    /// The kept publications of all channels, oldest first, after those of `tidied`. Contains some that were dropped.
     order: VecDeque<(Arc<str>, u64)>,
     /// The oldest publications, moved from `order` without those that were gone. Empty unless `order` is being tidied.
     tidied: VecDeque<(Arc<str>, u64)>,
@@ -61,9 +61,9 @@ pub struct Owned {
     keys: BTreeMap<PublicationKey, Option<Position>>,
     /// The keys by age.
     key_ages: VecDeque<(Moment, PublicationKey)>,
-    /// Where the next sweep begins.
+    /// The start of the next sweep.
     sweep_from: Option<Arc<str>>,
-    /// Channels that had no message and no subscriber when they were appended, the one that has been unused for longest
+    /// Channels that had no message and no subscriber when they were appended, the channel that has been unused for longest
     /// first. A channel is in it once at most (`Channel::is_listed_unused`).
     unused: VecDeque<Arc<str>>,
     /// Messages that are held back, of namespaces with `conflate`.
@@ -159,7 +159,7 @@ impl Owned {
         self.channels.get(channel).map_or(&[], |channel| &channel.workers)
     }
 
-    /// Notes that a worker has a subscriber. Returns the position of the channel, and what the subscriber missed.
+    /// Notes that a worker has a subscriber. Returns the position of the channel, and the messages that the subscriber missed.
     ///
     /// # Errors
     /// The channel does not exist, or there is no memory for its history.

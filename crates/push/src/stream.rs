@@ -192,8 +192,8 @@ impl Stream {
         Recovered::whole(self.after(since.offset).cloned().collect())
     }
 
-    /// What a client gets that wants only the newest publication and was at `since`: nothing if it has it. `None` if the client
-    /// did not state where it was, and there is none.
+    /// The result for a client that requests only the newest publication and was at the position `since`: nothing if the client
+    /// has that publication. `None` if the client stated no position, and there is no publication.
     #[must_use]
     pub fn newest(&self, since: Option<Since>) -> Option<Recovered> {
         let is_here = |since: Since| {
@@ -205,7 +205,7 @@ impl Stream {
         }
         match self.entries.back() {
             Some(newest) => Some(Recovered::whole(vec![Arc::clone(&newest.publication)])),
-            // A client that was told the position of the empty channel has missed nothing.
+            // A client that has received the position of the empty channel has missed nothing.
             None => since.map(|since| Recovered {
                 is_whole: since.epoch.is_some() && is_here(since),
                 ..Recovered::LOST

@@ -226,7 +226,7 @@ impl Audience {
 }
 
 impl Claims {
-    /// When what the token permits ends, in seconds since 1970; `None`: never.
+    /// When the permission of the token ends, in seconds since 1970; `None`: never.
     #[must_use]
     pub fn ends_at(&self) -> Option<u64> {
         match self.expire_at {
@@ -246,7 +246,8 @@ impl Claims {
         }
     }
 
-    /// What other clients see of the user, or in the channel of a token for a subscription: JSON in one line; empty: nothing.
+    /// Data about the user that other clients see, or that clients in the channel of a subscription token see: JSON in one line;
+    /// empty: nothing.
     ///
     /// # Errors
     /// It is no JSON, or nested too deeply.
@@ -262,7 +263,7 @@ impl Claims {
         stated(self.data.as_deref(), self.b64data.as_deref())
     }
 
-    /// What events to the backend state about the connection: JSON in one line; empty: nothing.
+    /// Data about the connection for events to the backend: JSON in one line; empty: nothing.
     ///
     /// # Errors
     /// It is nested too deeply.
@@ -270,7 +271,7 @@ impl Claims {
         stated(self.meta.as_deref(), None)
     }
 
-    /// The channels that the client is subscribed to when it connects. As in Centrifugo, `channels` has no effect beside
+    /// The channels that the client is subscribed to when it connects. As in Centrifugo, `channels` has no effect together with
     /// `subs`.
     ///
     /// # Errors

@@ -43,7 +43,7 @@ pub enum Completion<'a> {
         /// The id that `connect` returned.
         sock: SockId,
     },
-    /// Bytes were received. They are valid only during this call: the handler copies what it needs later.
+    /// Bytes were received. They are valid only during this call: the handler copies the bytes that it needs later.
     Received {
         /// The connection.
         sock: SockId,
@@ -252,7 +252,7 @@ pub struct ServerKey {
     pub http1_only: bool,
 }
 
-/// The operations of one worker on its sockets and timers. Every driver guarantees what is documented here.
+/// The operations of one worker on its sockets and timers. Every driver has the behaviour that is documented here.
 pub trait Reactor: Sized {
     /// The clock, read once a turn after the wait, so that one turn has one time.
     fn now(&self) -> Moment;
@@ -379,8 +379,8 @@ pub trait Reactor: Sized {
     /// Pauses or resumes receiving. While it is paused, the kernel's window closes (backpressure). `Finished`
     /// waits for the resume too; resets, `HungUp` and `Due` are delivered regardless.
     fn set_receiving(&mut self, sock: SockId, receiving: bool);
-    /// Moves what `from` receives to the output of `to` inside the kernel, without a copy: `Relayed` is delivered in place
-    /// of `Received`. `None` ends that. While output of `to` is pending, or if the kernel cannot move bytes between these
+    /// Moves the bytes that `from` receives to the output of `to` inside the kernel, without a copy: `Relayed` is delivered in
+    /// place of `Received`. `None` ends that. While output of `to` is pending, or if the kernel cannot move bytes between these
     /// connections, `Received` is delivered nevertheless. This is worthwhile for large pieces; copying a small one is cheaper.
     ///
     /// Without effect if an id is stale, or for connections that a layer secures.

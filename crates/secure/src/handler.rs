@@ -63,7 +63,7 @@ pub trait LayerHandler {
         None
     }
 
-    /// Called when TLS failed; `Closed` comes next.
+    /// Called when TLS failed; `Closed` is delivered next.
     fn handle_fault(&mut self, _sock: SockId, _fault: Fault) {}
 }
 

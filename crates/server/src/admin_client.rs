@@ -61,7 +61,7 @@ impl ClientTls {
         Ok(Self { connector, name })
     }
 
-    /// Sends a line. Returns what comes back until the end of the connection.
+    /// Sends a line. Returns all bytes received until the end of the connection.
     ///
     /// # Errors
     /// The interface cannot be trusted, refuses the client, or does not reply in time.

@@ -180,7 +180,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Publishes what the worker still uses of removed parts in `published`, from now on.
+    /// From now on, publishes in `published` which removed parts the worker still uses.
     pub fn publish_in_use(&mut self, published: InUse) {
         self.removed.published = Some(published);
     }
@@ -475,7 +475,7 @@ impl Worker {
                     None => self.take_early_asks(index as u16, &mut pool),
                 }
                 pool.change(settings, &life.servers, own, workers);
-                // Other workers may ask for its permits.
+                // Other workers may request its permits.
                 pool.unserved = true;
                 self.work.push(Work::ServeQueue(index as u16));
                 match self.pools.get_mut(index) {

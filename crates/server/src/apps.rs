@@ -4,8 +4,8 @@
 //! Limits: a VM is replaced if its script keeps most of `memory-max`, or after `EXCESSES_MAX` exceeded budgets in a row over at
 //! least `EXCESSES_SPAN`. If it has served nothing since it began, the next one begins after a pause of `PAUSE_MIN` to
 //! `PAUSE_MAX`.
-//! Invariant: an application without a VM serves no request until its pause is over. Code comes into force after its `on_start`
-//! has succeeded. An index below `RETIRED_FROM` names an application for as long as the process lives; one above names a VM of
+//! Invariant: an application without a VM serves no request until its pause is over. Code takes effect after its `on_start` has
+//! succeeded. An index below `RETIRED_FROM` names an application for as long as the process lives; one above names a VM of
 //! earlier code.
 
 use std::rc::Rc;
@@ -60,8 +60,8 @@ pub fn check(config: &Config) -> Vec<Finding> {
     config.lua.iter().enumerate().filter_map(fails).collect()
 }
 
-/// Loads a script on this thread, with dictionaries of its own: a script that is refused changes nothing. Returns what is
-/// wrong with it.
+/// Loads a script on this thread, with separate dictionaries: a script that is refused changes nothing. Returns what is wrong
+/// with it.
 pub(crate) fn fault_of(config: &Config, index: usize, program: &Arc<Program>) -> Option<String> {
     let app = &config.lua[index];
     let (bounds, mut facts, find) = environment(app, program, Meter::Time, Place::ONLY, 0);
@@ -187,7 +187,7 @@ fn settings_as_json(app: &LuaApp) -> Vec<u8> {
 pub(crate) struct App {
     /// The settings that the VM was created with, or will be.
     config: Rc<LuaApp>,
-    /// What the VM runs; `None` if the application was removed.
+    /// The program of the VM; `None` if the application was removed.
     program: Option<Arc<Program>>,
     /// `None` while the application pauses after failures.
     vm: Option<Vm>,
@@ -234,7 +234,7 @@ pub(crate) struct Apps {
     anchor: Option<(Moment, u64)>,
     /// When `WorkerTimer::Lua` expires; `None` if it is not set.
     armed: Option<Moment>,
-    /// The applications for settings that are about to come into force.
+    /// The applications for settings that are about to take effect.
     prepared: Option<Prepared>,
 }
 
@@ -290,8 +290,8 @@ impl Apps {
         Ok(apps)
     }
 
-    /// Loads and starts the changed applications of the next configuration. The effects of `on_start` are carried out when
-    /// the applications come into force.
+    /// Loads and starts the changed applications of the next configuration. The effects of `on_start` are carried out when the
+    /// applications take effect.
     ///
     /// # Errors
     /// What is wrong with the scripts. Nothing has changed.
@@ -317,7 +317,7 @@ impl Apps {
         if findings.is_empty() { Ok(successors) } else { Err(findings) }
     }
 
-    /// Keeps applications until the settings with these programs come into force.
+    /// Keeps applications until the settings with these programs take effect.
     pub(crate) fn keep_prepared(&mut self, scripts: Scripts, successors: Vec<Successor>) {
         let before = self.apps.iter().map(App::running).collect();
         self.prepared = Some(Prepared { scripts, before, successors });
@@ -414,7 +414,7 @@ impl Apps {
         self.apps.len() + self.retired.len()
     }
 
-    /// The index of one of them: of the one at this place of a list of all, the VMs of earlier code last.
+    /// The index of one of them: of the VM at this place in the list of all VMs, in which those of earlier code are last.
     pub(crate) fn index_at(&self, place: usize) -> usize {
         let retired = place.checked_sub(self.apps.len()).and_then(|at| self.retired.get(at));
         retired.map_or(place, |retired| retired.index)
@@ -619,7 +619,7 @@ impl Apps {
         life(one).is_some() && life(one) == life(other)
     }
 
-    /// Gives the result of an operation to the VM with this number, unless that is gone.
+    /// Gives the result of an operation to the VM with this number, if the VM still exists.
     pub(crate) fn complete(
         &mut self,
         app: usize,
@@ -632,7 +632,7 @@ impl Apps {
         }
     }
 
-    /// Gives the response to a request of the VM with this number, unless that is gone.
+    /// Gives the response to a request of the VM with this number, if the VM still exists.
     pub(crate) fn complete_request(
         &mut self,
         app: usize,
@@ -675,7 +675,7 @@ impl Apps {
         is_earlier.then(|| *self.armed.insert(due))
     }
 
-    /// `WorkerTimer::Lua` has expired: makes ready what is due.
+    /// `WorkerTimer::Lua` has expired: makes ready the timers that are due.
     pub(crate) fn collect_due(&mut self, now: Moment, unix_seconds: u64) {
         self.armed = None;
         for place in 0..self.len() {
@@ -685,7 +685,7 @@ impl Apps {
         }
     }
 
-    /// What the worker has of each application, then of the VMs of earlier code.
+    /// The figures of the worker's VM of each application, then of the VMs of earlier code.
     pub(crate) fn figures(&self) -> Vec<AppFigures> {
         let earlier = self.retired.iter().map(|old| (&old.app, true));
         let all = self.apps.iter().map(|app| (app, false)).chain(earlier);

@@ -88,8 +88,8 @@ impl TlsLoader {
         self.load_except(config, now_unix_seconds, make, |_| false)
     }
 
-    /// Reads every file that the configuration names. Removed listeners and pools keep their settings: their files
-    /// may be gone, too.
+    /// Reads every file that the configuration names. Removed listeners and pools keep their settings: their files may have been
+    /// deleted, too.
     ///
     /// # Errors
     /// A fault for each file or setting that cannot be used.

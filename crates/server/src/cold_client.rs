@@ -1,6 +1,6 @@
 //! Sends a request of Tidegate itself over http or https, and receives the response, on the thread that calls it.
 //! In: an address of the configuration, an encoded request. Out: the response; or why there is none.
-//! Never: runs on a worker; follows a redirect; accepts a server that its authorities do not vouch for.
+//! Never: runs on a worker; follows a redirect; accepts a server whose certificate does not verify against its authorities.
 //! Limits: `EXCHANGE_SPAN` for all, `CONNECT_SPAN` and `ADDRESSES_MAX` for connecting, and as many bytes of the response as the
 //! caller states.
 
@@ -120,7 +120,7 @@ struct Exchange {
     stream: TcpStream,
     /// `None`: without TLS.
     session: Option<TlsSession>,
-    /// What was received, without TLS.
+    /// The received bytes, without TLS.
     plain: Vec<u8>,
     deadline: Instant,
     content_max: usize,
@@ -198,7 +198,7 @@ impl Exchange {
         }
     }
 
-    /// Handles received bytes. Returns whether they end what the server sends.
+    /// Handles received bytes. Returns whether they are the end of the server's bytes.
     fn handle(&mut self, bytes: &mut [u8]) -> Result<bool, String> {
         let Some(session) = &mut self.session else {
             self.plain.extend_from_slice(bytes);

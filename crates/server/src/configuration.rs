@@ -1,11 +1,11 @@
 //! The configuration in force, and its replacement by another one while the process serves.
 //! In: a source that reads the configuration again; edits of commands. Out: a snapshot for each worker, one worker after the other, so
 //! that listeners are opened in CPU order; log lines that state what has changed, or why nothing has.
-//! Never: applies a part of a configuration: one that cannot be used is refused as a whole. All workers have loaded and
-//! started the applications of a configuration before it comes into force in any of them. The exception is a shortage of
-//! descriptors or memory, or a worker that does not answer, after the first worker has changed: then this worker keeps
-//! the previous settings, and the result of the reload states this.
-//! Limits: a worker has to begin to apply settings within `APPLY_SPAN`; one that has begun is waited for, and reported.
+//! Never: applies a part of a configuration: a configuration that cannot be used is refused as a whole. All workers have loaded
+//! and started the applications of a configuration before it takes effect in any of them. The exception is a shortage of
+//! descriptors or memory, or a worker that does not answer, after the first worker has changed: then this worker keeps the
+//! previous settings, and the result of the reload states this.
+//! Limits: a worker has to begin to apply settings within `APPLY_SPAN`; a reload that has begun is waited for, and reported.
 //! Invariant: the workers are changed one after the other, by one thread.
 
 use std::net::SocketAddr;
@@ -411,7 +411,7 @@ impl Configuration {
         })
     }
 
-    /// The findings, each at its place in the file. What a command has edited has none.
+    /// The findings, each at its place in the file. Parts that a command has edited have none.
     fn explain(&self, next: &Arranged, findings: Vec<Finding>, cause: Cause<'_>) -> String {
         if matches!(cause, Cause::Edit(_)) {
             let texts = findings.iter().map(|one| format!("{}: {}", one.subject, one.what));
@@ -659,7 +659,7 @@ impl Configuration {
 }
 
 impl Configuration {
-    /// Notes the configuration that was read or edited. Returns what has happened, and how many edits there are or were.
+    /// Notes the configuration that was read or edited. Returns the outcome, and how many edits there are or were.
     fn note_read(&mut self, read: Arc<Config>, cause: Cause<'_>) -> (&'static str, String) {
         if let Some(operations) = &self.operations
             && let Ok(mut inventory) = operations.inventory.lock()

@@ -245,7 +245,7 @@ impl Downstream {
         }
     }
 
-    /// Whether the client has sent nothing of a request.
+    /// Whether the client has sent no part of a request.
     pub(crate) fn has_nothing_under_way(&self) -> bool {
         match &self.carrier {
             ClientCarrier::Http1(http1) => http1.has_nothing_under_way(),
@@ -431,15 +431,15 @@ pub(crate) struct Connections {
     attached: usize,
     /// Clients that have not sent a byte, in order of arrival.
     silent: Newcomers,
-    /// Clients that have sent a part of their first request, or of what precedes it (a PROXY header, a TLS
-    /// handshake), in the order of their first bytes.
+    /// Clients that have sent a part of their first request, or of the bytes before it (a PROXY header, a TLS handshake), in the
+    /// order of their first bytes.
     unfinished: Newcomers,
     /// The newest client in `silent` at the end of the last turn, or `NO_SLOT`.
     turn_newest: u32,
     /// The newest client in `silent` for which the reactor has checked since its arrival whether it has sent bytes, or
     /// `NO_SLOT`. The clients after it may have sent bytes already.
     looked_until: u32,
-    /// The slot before the one where the next search begins.
+    /// The slot before the start of the next search.
     hand: usize,
 }
 
@@ -639,7 +639,7 @@ impl Connections {
         if self.looked_until == NO_SLOT { None } else { self.first_of(&self.silent) }
     }
 
-    /// Whether a client has not sent a byte as far as is known.
+    /// Whether a client has not sent a byte, as far as this process has seen.
     pub(crate) fn has_silent(&self) -> bool {
         self.silent.count > 0
     }

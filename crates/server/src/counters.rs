@@ -80,9 +80,9 @@ counters! {
         head_timeouts,
         /// Client connections closed by the idle timeout.
         idle_timeouts,
-        /// HTTP/2 clients that were told to open fewer streams, because the load of their worker had risen.
+        /// HTTP/2 clients whose limit of streams was lowered, because the load of their worker had risen.
         http2_limits_lowered,
-        /// HTTP/2 clients that were told that they may open more streams again.
+        /// HTTP/2 clients whose limit of streams was raised again.
         http2_limits_raised,
         /// Idle connections to servers closed to make room for another connection.
         evicted_upstream,
@@ -404,7 +404,7 @@ impl HandlerKind {
 }
 
 counters! {
-    /// What happened to messages of one push hub for clients of one worker that do not read.
+    /// Counts of messages of one push hub for clients of one worker that do not read.
     pub struct HubCounters {
         /// Messages that had to wait because a client did not read.
         queued,

@@ -7,9 +7,9 @@ use tidegate_config::model::Config;
 use tidegate_gate::lookups::{LOOKUPS_MAX, ORIGIN_LOOKUPS_MAX};
 use tidegate_gate::permits;
 
-/// What the worker itself needs: its event queue, wakers, channels and files.
+/// The descriptors that the worker itself needs: its event queue, wakers, channels and files.
 const OWN_DESCRIPTORS: u64 = 64;
-/// Datagrams get at most one of so many parts of the descriptors, because clients come first.
+/// Datagrams get at most one of this many parts of the descriptors, because clients have priority.
 const DATAGRAMS_PART: u64 = 4;
 
 /// Maximum number of connections of the worker `index` of `workers`: its share of `connections-max`, and no more than its limit of

@@ -15,11 +15,11 @@
 //!    more of these than silent clients, before silent clients that have been connected for less than
 //!    `SILENT_MIN`, because their bytes may be on the way;
 //! 5. any connection that waits for its peer to close too;
-//! 6. an idle client (all its responses are sent, and the next request is not complete): the one with the
-//!    fewest requests among those examined, if it has been quiet for long enough. A client with one request
-//!    is not protected. Further requests protect it for `QUIET_UNIT` times the square of their number, up to
-//!    `QUIET_MAX`. So a client that has sent `QUIET_REQUESTS_MAX` requests and sends at least one a second
-//!    keeps its connection in any flood, and the clients of the flood lose theirs first;
+//! 6. an idle client (all its responses are sent, and the next request is not complete): the connection with the fewest requests
+//!    among those examined, if it has been idle for long enough. A client with one request is not protected. Further requests
+//!    protect it for `QUIET_UNIT` times the square of their number, up to `QUIET_MAX`. So a client that has sent
+//!    `QUIET_REQUESTS_MAX` requests and sends at least one a second keeps its connection in any flood, and the clients of the
+//!    flood lose theirs first;
 //! 7. a tunnel of TCP mode whose client has never sent a byte, and in which no byte was transferred for
 //!    `QUIET_MAX`.
 //!
@@ -95,7 +95,7 @@ const FIRST_BYTE_SPAN: Span = Span::from_millis(2);
 /// How long a client is connected before it counts as silent, if more clients have an incomplete request.
 const SILENT_MIN: Span = Span::from_millis(100);
 
-/// The search for room, and what waits for it.
+/// The search for room, and the connections that wait for it.
 pub(crate) struct Eviction {
     /// The state of the last searches.
     search: Search,

@@ -1,4 +1,4 @@
-//! What a worker knows of its pools, push hubs and Lua applications, for the admin interface.
+//! The figures of a worker about its pools, push hubs and Lua applications, for the admin interface.
 //! In: the state of the worker. Out: copies of its counts.
 //! Never: counts channels, subscribers or clients one by one: their owners keep the counts.
 

@@ -1,7 +1,7 @@
 //! Read this file first. It shows the path of all data through a worker.
 //!
-//! A worker is one thread with one reactor. The reactor reports what happened to a socket as a completion;
-//! [`Handler::handle`] below calls the matching method of the worker. Each connection stays on one worker.
+//! A worker is one thread with one reactor. The reactor reports events of a socket as completions; [`Handler::handle`] below
+//! calls the matching method of the worker. Each connection stays on one worker.
 //!
 //! ```text
 //! bytes of a client (Received)

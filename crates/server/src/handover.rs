@@ -1,5 +1,5 @@
 //! Orders of the thread that reloads, on their way to a worker: applications to be prepared, and settings.
-//! In: what the thread orders. Out: what a worker has done, or why it has not.
+//! In: orders of the thread. Out: the result of a worker, or why it has failed.
 //! Never: is carried out after the thread has withdrawn it.
 
 use std::sync::mpsc::{self, Receiver, SyncSender};

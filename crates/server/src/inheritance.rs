@@ -29,7 +29,7 @@ pub(crate) struct Inheritance {
 }
 
 impl Inheritance {
-    /// Takes what the process has inherited, and closes what `config` does not use.
+    /// Takes the sockets that the process has inherited, and closes those that `config` does not use.
     pub(crate) fn take(config: &Config) -> Self {
         let Inherited { sockets, unusable, channel } = Inherited::take();
         if unusable > 0 {

@@ -36,7 +36,7 @@ const RETRY_MIN: Duration = Duration::from_secs(1);
 /// The longest time until a retry.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// The thread, and what it fetches.
+/// The thread, and the key sets that it fetches.
 #[derive(Default)]
 pub(crate) struct KeyFetcher {
     /// The requirements of the configuration in force.
@@ -93,7 +93,7 @@ struct Schedules {
 
 impl Schedules {
     /// Adopts the addresses of a configuration. If it is a later one, each address is due: an operator who reloads expects new
-    /// keys, and the keys of an address that was absent in between are not known any more.
+    /// keys, and the keys of an address that was absent in between are no longer stored.
     fn adopt(&mut self, followed: &Followed, now: Instant) {
         if followed.count == self.count {
             return;
@@ -222,13 +222,13 @@ mod tests {
         assert_eq!(finish(&mut schedules, &followed.sources, 0), None, "nothing is due");
         schedules.adopt(&followed, start);
         assert_eq!(finish(&mut schedules, &followed.sources, 0), None, "no new configuration");
-        // A reload with another address: those with failures come last.
+        // A reload with another address: those with failures are last.
         followed = Followed { sources: followed.sources.after(&file(&["a", "b", "c"])), count: 2 };
         schedules.adopt(&followed, start);
         let order: Vec<_> =
             core::iter::from_fn(|| finish(&mut schedules, &followed.sources, 3)).collect();
         assert_eq!(order, ["b.example", "c.example", "a.example"]);
-        // An address that is gone and comes back has no keys, and is fetched although it was fetched a moment ago.
+        // An address that is removed and added again has no keys, and is fetched although it was fetched a moment ago.
         let without = followed.sources.after(&file(&["b"]));
         followed = Followed { sources: without.after(&file(&["a", "b"])), count: 4 };
         schedules.adopt(&followed, start);

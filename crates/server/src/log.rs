@@ -1,4 +1,4 @@
-//! The log: whole lines with time and level on stderr, written by a thread of its own.
+//! The log: whole lines with time and level on stderr, written by a separate thread.
 //! In: `error`, `warning` and `info` from any thread; `banner` for the startup lines.
 //! Out: `2026-11-22T06:49:01.123Z error message` on stderr, and how many lines were lost.
 //! Never: blocks or allocates in a thread that logs (`urgent` and `flush` wait, within `FLUSH_SPAN`); ends
@@ -252,7 +252,7 @@ impl Log {
     }
 }
 
-/// What the writer has written lately, and what it has reported about lost lines.
+/// The lines that the writer has written lately, and its reports about lost lines.
 #[derive(Default)]
 struct Notices {
     /// The lines that were logged lately.
@@ -279,7 +279,7 @@ impl Notices {
 trait Sink {
     /// Writes a part of `bytes` and returns its length.
     fn write(&mut self, bytes: &[u8]) -> Result<usize, Errno>;
-    /// Waits until bytes are accepted again after `EAGAIN`. Returns false if it is not worth trying again.
+    /// Waits until bytes are accepted again after `EAGAIN`. Returns false if a retry is pointless.
     fn wait(&mut self) -> bool;
 }
 
@@ -383,7 +383,7 @@ impl fmt::Display for Stamp {
 /// The log of this process.
 static LOG: OnceLock<Log> = OnceLock::new();
 
-/// Starts the writer, and makes panics go to the log.
+/// Starts the writer, and sends panics to the log.
 ///
 /// # Errors
 /// The thread cannot be started.
@@ -470,7 +470,7 @@ pub(crate) fn info(message: fmt::Arguments<'_>) {
     }
 }
 
-/// Logs a change that an operator has made, at each level of the log: `set log level` must not hide who changes what.
+/// Logs a change that an operator has made, at each level of the log: `set log level` must not hide changes and their authors.
 pub(crate) fn audit(message: fmt::Arguments<'_>) {
     submit(Destination::Stderr(Level::Info), message);
 }

@@ -94,7 +94,7 @@ impl MalformedMessages {
 }
 
 impl Worker {
-    /// Keeps a message that is rejected now, before its connection is closed. `bytes`: what is known of it.
+    /// Keeps a message that is rejected now, before its connection is closed. `bytes`: the known properties of the message.
     #[cold]
     pub(crate) fn keep_malformed<R: Reactor>(
         &mut self,
@@ -110,7 +110,7 @@ impl Worker {
             Some((found, side)) if found == sock => self.sender_of(side),
             Some(_) | None => return,
         };
-        // A fault far behind the beginning is shown with what precedes it.
+        // A fault far from the beginning is shown with the bytes that precede it.
         let skipped = match place {
             FaultPlace::At(at) => at.saturating_sub(BYTES_MAX / 2).min(bytes.len()),
             FaultPlace::Head(_) | FaultPlace::Unknown => 0,

@@ -118,7 +118,7 @@ impl Drop for SharedQueue {
 }
 
 impl JobSender {
-    /// Starts the threads. They end when the entrance and the workers are gone.
+    /// Starts the threads. They end when the entrance and the workers have ended.
     ///
     /// # Errors
     /// The kernel refused a thread.

@@ -26,7 +26,7 @@ const READ_BYTES: usize = 64 << 10;
 pub(crate) struct Predecessor {
     /// The channel.
     channel: OwnedFd,
-    /// Reads what arrives.
+    /// Reads the received bytes.
     reader: TransferReader,
     /// Transfers may arrive.
     is_open: bool,
@@ -51,8 +51,8 @@ impl Predecessor {
         first.unwrap_or_default()
     }
 
-    /// Reports that this process serves. Gives each further transfer to `take`, on a thread of its own, and sends `taken`
-    /// after it. `taken` is dropped once there will be no further transfer.
+    /// Reports that this process serves. Gives each further transfer to `take`, on a separate thread, and sends `taken` after it.
+    /// `taken` is dropped once there will be no further transfer.
     pub(crate) fn report_ready(
         mut self,
         taken: mpsc::Sender<()>,

@@ -1,4 +1,4 @@
-//! Requesters: what a request belongs to, which is a connection of HTTP/1, a stream of HTTP/2, or Tidegate itself.
+//! Requesters: the owner of a request: an HTTP/1 connection, an HTTP/2 stream, or Tidegate itself.
 //! In: the carrier that decoded the request. Out: the id by which an action addresses its response.
 //! Never: outlives the request. A stale requester finds nothing.
 

@@ -120,7 +120,7 @@ fn of_found(found: &Found, server: &Server) -> Result<Vec<Address>, String> {
     found.get(server).cloned().unwrap_or_else(late)
 }
 
-/// The look-ups of names in edits, each on a thread of its own.
+/// The look-ups of names in edits, each on a separate thread.
 #[derive(Default)]
 pub(crate) struct LookUps {
     /// How many are in progress, with those that no command waits for any longer.

@@ -24,8 +24,8 @@ const NAMES_SHOWN_MAX: usize = 5;
 pub(crate) struct StagedCertificates(Mutex<BTreeMap<String, Arc<GivenCertificate>>>);
 
 impl StagedCertificates {
-    /// Keeps a certificate with its key until it is taken. Returns what may be shown of it, and whether it has replaced another
-    /// one that waited.
+    /// Keeps a certificate with its key until it is taken. Returns the parts that may be shown, and whether the certificate has
+    /// replaced another one that waited.
     ///
     /// # Errors
     /// Why the pair cannot be used, or that there is no room.

@@ -251,7 +251,7 @@ fn make_plan(
     Ok((plan, cpus))
 }
 
-/// The workers, and what they share with the other threads.
+/// The workers, and the state that they share with the other threads.
 struct RunningWorkers {
     workers: Vec<WorkerThread>,
     /// By worker: its counters.

@@ -1,4 +1,4 @@
-//! What a process passes to the one that replaces it: its statistics and the states of its servers, by their names.
+//! The state that a process passes to its successor: its statistics and the states of its servers, by their names.
 //! In: a [`StateTransfer`]; bytes of the earlier process. Out: bytes for the next process; a [`StateTransfer`].
 //! Never: makes a start fail; malformed bytes and unknown versions end the reading and change nothing. Never: returns an
 //! incomplete transfer.
@@ -6,8 +6,8 @@
 //! Invariant: a transfer contains the totals since the start of the first process of a chain of upgrades, so a later transfer
 //! replaces an earlier transfer.
 //!
-//! A transfer is lines of JSON: a header with the version, one line for each part, and an end. Lines and members that a version
-//! does not know are skipped.
+//! A transfer is lines of JSON: a header with the version, one line for each part, and an end. Lines and members that are unknown
+//! to a version are skipped.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ pub(crate) struct StateTransfer {
 /// The counts and durations of the requests of a listener, route or server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PassedTraffic {
-    /// Counters that never go back, by name.
+    /// Counters that never decrease, by name.
     pub(crate) counts: BTreeMap<String, u64>,
     /// How long requests took in total.
     pub(crate) latency: Durations,
@@ -474,7 +474,7 @@ mod tests {
         assert_eq!(reader.read(b"{\"transfer\":1}\n"), Ok(None));
         let lines = (0..).take_while(|_| reader.read(line.as_bytes()).is_ok()).count();
         assert_eq!(lines, TRANSFER_BYTES_MAX / line.len());
-        // What is encoded is within the bounds.
+        // The encoded state is within the bounds.
         let mut transfer = sample();
         transfer
             .traffic

@@ -1,6 +1,6 @@
 //! Statistics of the requests of each listener, route and server: counts, bytes, times.
-//! In: the end of each exchange, noted by the worker that served it; what an earlier process has counted. Out: sums over all
-//! workers and processes, by name.
+//! In: the end of each exchange, noted by the worker that served it; the counts of an earlier process. Out: sums over all workers
+//! and processes, by name.
 //! Never: takes a lock while a request is handled: the lock of the registry is taken when settings begin to be used
 //! and when statistics are read.
 //! Limits: one block of counters for each name and worker. The last `GONE_MAX` names that were removed from the configuration keep
@@ -222,7 +222,7 @@ impl Totals {
         self.window += other.window;
     }
 
-    /// Adds what an earlier process has counted. Gauges and averages are those of this process.
+    /// Adds the counts of an earlier process. Gauges and averages are those of this process.
     fn inherit(&mut self, earlier: &PassedTraffic) {
         for (name, sum) in self.values.iter_mut().filter(|(name, _)| is_passed(name)) {
             let value = earlier.counts.get(*name).copied().unwrap_or_default();
@@ -346,7 +346,7 @@ pub struct Registry {
     workers: usize,
     /// The counters by name.
     blocks: Mutex<Blocks>,
-    /// What earlier processes have counted: their own counters, and those of the subjects of `blocks`.
+    /// The counts of earlier processes: their own counters, and those of the subjects of `blocks`.
     earlier: Mutex<StateTransfer>,
 }
 
@@ -458,7 +458,7 @@ impl Registry {
         self.earlier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Continues with what an earlier process has counted for subjects of this process. A later transfer of the same process
+    /// Continues with the counts of an earlier process for subjects of this process. A later transfer of the same process
     /// replaces an earlier one; no counter decreases.
     pub(crate) fn inherit(&self, transfer: StateTransfer) {
         let known: BTreeSet<Subject> = self.blocks().known.keys().cloned().collect();
@@ -475,7 +475,7 @@ impl Registry {
         }
     }
 
-    /// Adds what earlier processes have counted to the counters of this one.
+    /// Adds the counts of earlier processes to the counters of this one.
     pub(crate) fn add_earlier(&self, counters: &mut BTreeMap<&'static str, u64>) {
         let earlier = self.earlier();
         for (name, sum) in counters.iter_mut().filter(|(name, _)| is_passed(name)) {
@@ -483,8 +483,8 @@ impl Registry {
         }
     }
 
-    /// What the next process continues with: the counters of subjects of the configuration in force, then those of others, which
-    /// may be in the configuration of the next process.
+    /// The counts for the next process: the counters of subjects of the configuration in force, then those of others, which may
+    /// be in the configuration of the next process.
     pub(crate) fn passed(&self) -> [BTreeMap<Subject, PassedTraffic>; 2] {
         let is_gone = |block: &Block| block.gone_since.is_some();
         let blocks = self.blocks();
@@ -599,7 +599,7 @@ mod tests {
         registry.inherit(StateTransfer { traffic, ..StateTransfer::default() });
         (2..count).for_each(|server| _ = counted_of(server));
         let totals = registry.totals();
-        // The listener, the route, the server of the configuration, and the one that requests use.
+        // The listener, the route, the server of the configuration, and the server that requests use.
         assert_eq!(totals.len(), GONE_MAX + 4);
         assert!(totals.contains_key(&subject(0)) && totals.contains_key(&subject(count - 1)));
         assert!(!totals.contains_key(&subject(1)), "the oldest one is gone");

@@ -14,7 +14,7 @@ use crate::log;
 /// How the work of a thread ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
-    /// Its owner asked it to end.
+    /// Its owner has requested its end.
     AsPlanned,
     /// It cannot continue, for this reason.
     Failed(&'static str),

@@ -149,7 +149,7 @@ pub struct Worker {
     pub(crate) yielded: Vec<Running>,
     /// A stop has begun: responses close their connections, and nothing becomes idle. Never reset.
     pub(crate) stopping: bool,
-    /// How far a stop has progressed, and which listeners it leaves to another process.
+    /// The progress of a stop, and the listeners that it leaves to another process.
     pub(crate) stop: Stop,
     /// Which handler calls are timed.
     pub(crate) sampler: Sampler,
@@ -214,9 +214,9 @@ pub(crate) enum Work {
     Resume(Requester),
     /// The client has taken the output of this stream: its action may continue.
     Drained(Requester),
-    /// Send what waits on this HTTP/2 connection, and set its deadline.
+    /// Send the data that waits on this HTTP/2 connection, and set its deadline.
     Settle(SockId),
-    /// The exchange of this connection or stream continues: hand over what the server has sent since.
+    /// The exchange of this connection or stream continues: hand over the bytes that the server has sent since.
     ResumeServer(Responder),
     /// A server of this pool may have a free connection: assign it to a queued exchange.
     ServeQueue(u16),

@@ -1,5 +1,5 @@
 //! A worker on its thread: from its creation to its end.
-//! In: the settings of all workers, what connects this one with other threads; its mail. Out: a worker that serves.
+//! In: the settings of all workers, the connections of this worker with other threads; its mail. Out: a worker that serves.
 //! Never: returns before the listeners of the worker are open, so that they are opened in CPU order.
 
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ use crate::threads::{self, Ended};
 use crate::unix_listeners::SharedListener;
 use crate::worker::{Worker, WorkerLimits};
 
-/// A worker, as other threads know it.
+/// A worker, as other threads see it.
 pub(crate) struct WorkerThread {
     pub(crate) handle: thread::JoinHandle<()>,
     pub(crate) sender: Sender<Mail>,

@@ -35,7 +35,7 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// A configuration file: its text, and what it contains.
+/// A configuration file: its text, and its parsed content.
 pub struct Source {
     /// The text of the file and of those that it includes.
     pub text: Text,

@@ -94,7 +94,7 @@ impl Action {
         }
     }
 
-    /// What the action changes, for messages.
+    /// The target of the action, for messages.
     #[must_use]
     pub fn target(&self) -> String {
         match self {

@@ -138,7 +138,7 @@ pub struct Gain {
     pub percent: f64,
     /// The source of the figure.
     pub source: &'static str,
-    /// What the source published; reports show no other percentage.
+    /// The figures that the source published; reports show no other percentage.
     pub published: Published,
 }
 

@@ -59,7 +59,7 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// Begins the session of a connection. Returns what must be sent.
+    /// Begins the session of a connection. Returns the bytes that must be sent.
     pub(super) fn begin(&mut self, index: u32, tls: &SubscriberTls) -> Result<&[u8], String> {
         let session = tls.begin()?;
         self.sessions.insert(index, Secured { session, plain: Vec::new() });
@@ -67,7 +67,7 @@ impl Sessions {
         Ok(sealed)
     }
 
-    /// Opens received bytes. Returns also what must be sent.
+    /// Opens received bytes. Also returns the bytes that must be sent.
     pub(super) fn open(&mut self, index: u32, bytes: &mut [u8]) -> Result<(Opened, &[u8]), String> {
         let Some(Secured { session, plain }) = self.sessions.get_mut(&index) else {
             return Err(fault_in_words(Fault::Bug));

@@ -58,7 +58,7 @@ pub(super) fn remove(config: &mut Config, name: &str) -> Result<bool, String> {
     Ok(true)
 }
 
-/// What uses a pool.
+/// The users of a pool.
 fn users_of(config: &Config, at: usize) -> Vec<String> {
     let name = &config.pools[at].name;
     let routes = config.routes.iter().zip(route_names(config));

@@ -1,4 +1,4 @@
-//! What a route answers by itself before its action: pages for errors, maintenance, cross-origin requests.
+//! The responses that a route sends by itself, before its action: pages for errors, maintenance, cross-origin requests.
 //! In: the reader of routes, the contents of files. Out: plain data.
 
 use std::sync::Arc;

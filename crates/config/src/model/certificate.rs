@@ -1,4 +1,4 @@
-//! A certificate with its key: the files of the configuration, or what a command has given in their place.
+//! A certificate with its key: the files of the configuration, or the certificate that a command has given in their place.
 //! In: paths; PEM that was checked. Out: data.
 //! Never: shows a private key: `Debug` of a given certificate contains its summary only.
 

@@ -12,7 +12,7 @@ pub struct Conditions {
     pub query: Vec<NamedTest>,
     /// Conditions on cookies.
     pub cookies: Vec<NamedTest>,
-    /// Conditions on what tables have counted; each table once.
+    /// Conditions on the counts in tables; each table once.
     pub tables: Vec<TableTest>,
 }
 

@@ -28,7 +28,7 @@ pub struct CountTable {
 }
 
 impl CountTable {
-    /// Bytes of memory for each key: what every entry has, the text of the key, and the counts.
+    /// Bytes of memory for each key: the fixed part of every entry, the text of the key, and the counts.
     #[must_use]
     pub fn entry_bytes(&self) -> u64 {
         let is_address = self.key.placeholders().all(|part| matches!(part, Placeholder::Client));
@@ -129,7 +129,7 @@ impl Counted {
     }
 }
 
-/// `table` of a route: what the counts of the request's key in one table must be.
+/// `table` of a route: the required counts of the request's key in one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableTest {
     /// Index of the table.

@@ -41,7 +41,7 @@ pub struct Handling {
     pub errors: Vec<ErrorPage>,
     /// `security-headers`: fields that protect browsers are added to responses.
     pub security_headers: bool,
-    /// `mirror`: copies of requests go to another pool. Only with the action `proxy`.
+    /// `mirror`: copies of requests are sent to another pool. Only with the action `proxy`.
     pub mirror: Option<Mirror>,
     /// `hooks`: a Lua application decides about requests before they are forwarded. Only with the action `proxy`.
     pub hooks: Option<Hooks>,
@@ -68,7 +68,7 @@ impl Handling {
 }
 
 impl Route {
-    /// The pools that requests of the route may be sent to, as far as they are known before files are read.
+    /// The pools that requests of the route may be sent to, if they are known before files are read.
     pub fn pools(&self) -> impl Iterator<Item = usize> {
         let own = match &self.action {
             Action::Proxy(proxy) => Some(proxy.pool.pools()),

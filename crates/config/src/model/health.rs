@@ -45,7 +45,7 @@ pub struct AgentCheck {
     pub every: Span,
     /// Time for a check.
     pub timeout: Span,
-    /// What is sent to the agent first, without the end of the line that follows it; `None`: nothing.
+    /// The text that is sent to the agent first, without the end of the line that follows it; `None`: nothing.
     pub send: Option<String>,
 }
 

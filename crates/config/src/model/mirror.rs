@@ -3,7 +3,7 @@
 
 use super::Template;
 
-/// `mirror` of a route: copies of its requests go to another pool, whose responses are dropped.
+/// `mirror` of a route: copies of its requests are sent to another pool, whose responses are dropped.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mirror {
     /// Index of the pool. It is not a pool of the route itself.

@@ -54,7 +54,7 @@ impl NetworkSet {
     /// The set without any address of `network`; `None` if it has none of them.
     ///
     /// # Errors
-    /// The set would have too many ranges: what remains of a range on both sides of `network` are two.
+    /// The set would have too many ranges, because removing `network` may split a range in two.
     pub fn without(&self, network: Network) -> Result<Option<Self>, String> {
         let changed = match range_of(network) {
             Range::V4(range) => without_range(&self.v4, range)

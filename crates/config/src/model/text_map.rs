@@ -517,7 +517,7 @@ mod tests {
         }
     }
 
-    /// Goal: the parent links find what a comparison with each key finds.
+    /// Goal: the parent links find the same key as a comparison with each key.
     #[test]
     fn lookup_equals_a_comparison_with_each_key() {
         let mut prng = tidegate_base::Prng::new(7);

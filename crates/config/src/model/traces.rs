@@ -1,9 +1,9 @@
-//! Where spans of requests go.
+//! The collector that gets the spans of requests.
 //! In: settings. Out: data.
 
 use super::{Config, RemoteAddress};
 
-/// `[traces]`: spans of the requests whose traces are sampled go to a collector of OpenTelemetry.
+/// `[traces]`: the spans of requests whose traces are sampled are sent to an OpenTelemetry collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Traces {
     /// The address of the collector.

@@ -1,5 +1,5 @@
 //! HAProxy's rules for requests and responses: `http-request`, `http-response`, `redirect`, `use_backend`.
-//! In: a line. Out: what the rule does, and its condition.
+//! In: a line. Out: the effect of the rule, and its condition.
 
 use crate::condition::{Clause, Condition};
 use crate::document::Value;

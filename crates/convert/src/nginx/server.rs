@@ -224,8 +224,8 @@ fn limits(block: &mut Block, servers: &[Levels<'_, '_>], findings: &mut Findings
     }
 }
 
-/// The largest value of a directive of all servers of an address, and its line; `None` if no server states one that can be read.
-/// A server that does not state one has `default`, as in nginx.
+/// The largest value of a directive of all servers of an address, and its line; `None` if no server states a readable value. A
+/// server that does not state one has `default`, as in nginx.
 fn largest(
     servers: &[Levels<'_, '_>],
     name: &str,

@@ -1,6 +1,6 @@
-//! What a client may do only with the consent of the application's backend.
-//! In: commands of the client; decisions of the backend. Out: requests; then what the command does.
-//! Never: asks about a second command before the first one is answered; handles a command before those that came earlier.
+//! The commands of a client that need the consent of the application's backend.
+//! In: commands of the client; decisions of the backend. Out: requests; then the effect of the command.
+//! Never: asks about a second command before the first one is answered; handles a command before those that arrived earlier.
 //! Limits: for each client, one request about a command and one about an expiry (`expiry.rs`) at a time.
 //! Invariant: while `Connection::awaits_backend`, `receive` handles no command.
 
@@ -40,7 +40,7 @@ pub(super) struct Backing {
     meta: Box<str>,
     /// The command that waits for its decision.
     asked: Option<Asked>,
-    /// The backend decides at `expires_at` whether the connection goes on.
+    /// The backend decides at `expires_at` whether the connection continues.
     is_renewed: bool,
     /// The state of the requests about the expiry of the connection and its subscriptions.
     round: Round,
@@ -55,7 +55,7 @@ pub enum BackendRequestKind {
     Expiry,
 }
 
-/// The command that the backend was asked about.
+/// The command that the request to the backend is about.
 #[derive(Debug)]
 enum Asked {
     Connect {
@@ -431,7 +431,7 @@ impl Connection {
         self.begin_welcome(context, id, grant, resumes, out);
     }
 
-    /// Notes what events to the backend state about the connection.
+    /// Notes the data about the connection that events to the backend contain.
     pub(super) fn set_meta(&mut self, meta: Box<str>) {
         if let Some(backing) = &mut self.backing {
             backing.meta = meta;
@@ -504,7 +504,7 @@ impl Connection {
         }
     }
 
-    /// The message that the backend permits, perhaps in place of what the client has sent.
+    /// The message that the backend permits, perhaps in place of the client's message.
     fn order_of<K>(
         &self,
         context: &Context<'_, K>,

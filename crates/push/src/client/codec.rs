@@ -1,6 +1,6 @@
 //! The messages between a hub and its clients, and their two encodings.
 //! In: messages of a client; replies and pushes as values. Out: commands; bytes for the client.
-//! Never: decides what a reply contains; mixes the encodings of a connection.
+//! Never: decides the content of a reply; mixes the encodings of a connection.
 //! Limits: those of the encodings.
 
 use std::sync::Arc;

@@ -133,10 +133,10 @@ pub struct Subscribe<'a> {
     /// How publications may refer to earlier ones; empty: not at all.
     #[serde(default)]
     pub delta: String,
-    /// Bit 2: the client wants an error instead of `recovered: false`.
+    /// Bit 2: the client requests an error instead of `recovered: false`.
     #[serde(default)]
     pub flag: u64,
-    /// Which messages the client wants, by their tags; `None`: all of them.
+    /// Which messages the client requests, by their tags; `None`: all of them.
     #[serde(rename = "tf")]
     pub filter: Option<Stated>,
     /// The kind of subscription; 0: the messages of a channel.

@@ -1,4 +1,4 @@
-//! What a client works with while it handles a message, a decision or a check.
+//! The context in which a client handles a message, a decision or a check.
 //! In: the hub, settings, the time, bounds of the caller. Out: further work for the caller, in addition to sending replies.
 
 use crate::client::backend_requests::BackendRequest;

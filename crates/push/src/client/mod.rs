@@ -1,6 +1,6 @@
 //! A client that speaks Centrifugo's client protocol: its session, subscriptions and permissions.
 //! In: its messages, replies of the hub. Out: calls of the hub; replies and pushes for the client; a disconnect.
-//! Never: knows how messages are encoded (`codec.rs`) or reach the client; lets a client do what its namespace does not allow.
+//! Never: knows how messages are encoded (`codec.rs`) or reach the client; lets a client exceed the permissions of its namespace.
 //! Limits: `channels-max` and `message-max` of the hub; `COMMANDS_MAX` commands in a message, `QUERIES_MAX` of them
 //! about history and presence; replies of `Context::room` bytes. `Context::effort` lets the caller bound the messages.
 //! Commands about which the application's backend decides are in `backend_requests.rs`.
@@ -77,7 +77,7 @@ pub struct Connection {
     subscriptions: BTreeMap<Arc<str>, Subscription>,
     /// The memory of the filters of all subscriptions.
     filters_bytes: u32,
-    /// How requests name the session, if its commands come in requests.
+    /// How requests name the session, if its commands arrive in requests.
     emulated: Option<Box<Emulated>>,
     /// The data for events to the backend; `None` if the hub has no backend.
     backing: Option<Box<Backing>>,
@@ -104,7 +104,7 @@ struct Handled {
 
 #[derive(Debug)]
 struct Emulated {
-    /// The name of the session, and what only its client knows of it.
+    /// The name of the session, and the secret that only its client has.
     session: String,
     secret: Secret,
     /// The worker of the session.
@@ -121,7 +121,7 @@ struct Subscription {
     is_visible: bool,
     /// When its token expires, in seconds since 1970.
     expires_at: Option<u64>,
-    /// The backend decides then whether the subscription goes on.
+    /// The backend decides then whether the subscription continues.
     is_renewed: bool,
     /// Features that most subscriptions do not have.
     features: Option<Box<Features>>,
@@ -214,7 +214,7 @@ impl Connection {
         }
     }
 
-    /// A client whose commands come in requests, which name its session.
+    /// A client whose commands arrive in requests, which name its session.
     #[must_use]
     pub fn emulated(mut self, name: &SessionName, worker: u16) -> Self {
         let (session, secret) = (name.encode(), name.secret);
@@ -596,7 +596,7 @@ impl Connection {
 
     fn unsubscribe<K: Copy + Eq>(&mut self, context: &mut Context<'_, K>, channel: &str) {
         let Some(subscription) = self.remove_subscription(channel) else { return };
-        // What waits must not be taken for messages of a later subscription, which may have another filter.
+        // Waiting messages must not be taken for messages of a later subscription, which may have another filter.
         if let Some(queue) = &mut context.queue {
             context.effort = context.effort.saturating_add(effort::of_queue(queue.len()));
             queue.forget(channel);
@@ -792,7 +792,7 @@ impl Connection {
             return Err(Disconnect::CLOSED);
         }
         if !self.is_connected {
-            // The wait for the backend has a timeout of its own, and owners always reply.
+            // The wait for the backend has its own timeout, and owners always reply.
             return if self.is_waiting() { Ok(()) } else { Err(Disconnect::STALE) };
         }
         let now = context.unix_seconds;
@@ -857,7 +857,7 @@ fn is_everything_left(room: usize, out: &[u8]) -> bool {
     room > 0 && out.is_empty()
 }
 
-/// A command that wants a reply has an id.
+/// A command that requires a reply has an id.
 fn require(id: u32) -> Result<u32, Disconnect> {
     if id > 0 { Ok(id) } else { Err(Disconnect::BAD_REQUEST) }
 }

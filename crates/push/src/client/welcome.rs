@@ -90,7 +90,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Notes what the token of the connection states.
+    /// Notes the claims of the connection's token.
     fn take_claims(&mut self, claims: &Claims) -> Result<ConnectGrant, Refusal> {
         let (info, meta) = (claims.info()?, claims.meta()?);
         let subscriptions = claims.subscriptions()?;

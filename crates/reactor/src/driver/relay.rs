@@ -16,7 +16,7 @@ use crate::kernel::{Kernel, Ready, Relaying, Watch};
 /// After this many relayed pieces a connection is watched by level.
 const PIECES_BEFORE_LEVEL: u8 = 16;
 
-/// By slot: where its bytes go. Empty until the first connection relays, so that it costs nothing without TCP mode.
+/// By slot: the destination of its bytes. Empty until the first connection relays, so that it costs nothing without TCP mode.
 #[derive(Default)]
 pub(super) struct Relays {
     relays: Vec<Relay>,
@@ -49,7 +49,7 @@ pub(super) enum Attempt {
 }
 
 impl Relays {
-    /// Sets where the bytes of a slot go.
+    /// Sets the destination of a slot's bytes.
     pub(super) fn set(&mut self, index: u32, target: Option<SockId>) {
         let index = index as usize;
         if let Some(target) = target
@@ -157,7 +157,7 @@ impl<K: Kernel> Loop<K> {
         }
     }
 
-    /// Watches a slot by edges. The kernel reports again what is true now.
+    /// Watches a slot by edges. The kernel reports the current readiness again.
     fn watch_edges(&mut self, index: u32) {
         if self.relays.watch(index) == Watch::Edges {
             return;

@@ -1,8 +1,8 @@
-//! Requests of routes that do something besides their action.
+//! Requests of routes that do more than run their action.
 //! In: a request and its route. Out: its action begun with the route's changes, or an error response.
 //! Never: runs for a route that only has an action.
 //! Invariant: the values for the edits of a response are rendered before the action begins, because the request's head
-//! is gone when the response comes.
+//! is gone when the response arrives.
 
 use tidegate_config::model::{Action, RateExcess};
 use tidegate_gate::access::Cause;
@@ -107,7 +107,7 @@ impl Worker {
         Some(Claim { credentials, key, is_verified })
     }
 
-    /// Begins the action of a request whose route does something besides it.
+    /// Begins the action of a request whose route does more than run the action.
     pub(super) fn begin_handled<R: Reactor>(
         &mut self,
         reactor: &mut R,

@@ -4,8 +4,8 @@
 //! share of hooks); loses the head of a request whose token has to wait.
 //! Limits: those of `gate::jwt`; the share of a turn (`TurnShare`); `WAIT_MAX`. A token costs up to 0.6 ms for each key
 //! that is tried.
-//! Invariant: nothing of a waiting request has reached its action. It begins under the settings under which it was
-//! admitted, or is judged again from the start.
+//! Invariant: no part of a waiting request has reached its action. It begins under the settings under which it was admitted, or
+//! is judged again from the start.
 
 use std::rc::Rc;
 
@@ -131,7 +131,7 @@ impl Worker {
         if !self.render_values(reactor, to, handling, values) {
             return;
         }
-        // The limits have counted a request whose hook was asked.
+        // If the hook was called, the limits have counted the request already.
         if hook.is_none() && !self.admit_rate(reactor, to, (route, handling), values) {
             return;
         }
@@ -207,7 +207,7 @@ impl Worker {
         waiting.any(|request| request.route.is_some() && request.generation != newest)
     }
 
-    /// Verifies tokens that had to wait, as far as their share of the turn goes.
+    /// Verifies tokens that had to wait, within their share of the turn.
     pub(crate) fn verify_waiting_tokens<R: Reactor>(&mut self, reactor: &mut R) {
         self.tokens.share.renew();
         if !self.tokens.share.has_waiting() {
@@ -218,7 +218,7 @@ impl Worker {
         {
             self.resume_token(reactor, id);
         }
-        // The requests behind them belong to the same share.
+        // The requests after them in the queue belong to the same share.
         self.settle(reactor);
         self.tokens.share.renew();
     }

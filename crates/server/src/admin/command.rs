@@ -41,7 +41,7 @@ struct Command {
     words: &'static [&'static str],
     /// The arguments that may follow the words.
     arguments: &'static str,
-    /// What the command does.
+    /// The description of the command.
     about: &'static str,
     /// An example.
     example: &'static str,

@@ -59,7 +59,7 @@ impl Stream {
     }
 }
 
-/// What a connection waits for, in the order in which connections are closed for a new one.
+/// The state in which a connection waits, in the order in which connections are closed for a new one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Phase {
     /// For the rest of the first request or line, or for the token.
@@ -90,7 +90,7 @@ impl Phase {
 struct Holder {
     /// Distinguishes the connection from others; later connections have higher numbers.
     number: u64,
-    /// What the connection waits for.
+    /// The state in which the connection waits.
     phase: Phase,
     /// The connection's socket.
     stream: Arc<Stream>,
@@ -207,7 +207,7 @@ pub(super) struct Connection {
     secured: Option<Secured>,
     /// The number of the connection (`Holder::number`).
     number: u64,
-    /// All places; the connection leaves its place when it is dropped.
+    /// All places; the connection frees its place when it is dropped.
     places: Places,
 }
 

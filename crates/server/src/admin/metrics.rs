@@ -96,7 +96,7 @@ fn present(operations: &Operations) -> BTreeSet<Subject> {
     present
 }
 
-/// What a counter of the process counts.
+/// The description of a counter of the process.
 fn about(name: &str) -> &'static str {
     let of_workers = WorkerCounters::ABOUT.iter().find(|(known, _)| *known == name);
     match (name, of_workers) {
@@ -309,7 +309,7 @@ impl Text {
 type Counted = (&'static str, &'static str, fn(&Checked) -> u64);
 /// A counter of agents: its name, what it counts, its value.
 type CountedOfAgents = (&'static str, &'static str, fn(&Agent) -> u64);
-/// A server with metrics of its health: its labels, its weight, and what is known about it.
+/// A server with metrics of its health: its labels, its weight, and its status.
 type Known = Vec<(String, u16, View)>;
 
 impl Text {
@@ -399,7 +399,7 @@ impl Text {
     }
 }
 
-/// A figure of a table: its name, its kind, what it is, its value.
+/// A figure of a table: its name, its kind, its description, its value.
 type OfTable = (&'static str, &'static str, &'static str, fn(&CountCells) -> u64);
 
 impl Text {

@@ -344,7 +344,7 @@ fn wait_for_client(socket: &Socket, leave_reader: &OwnedFd) -> bool {
     poll(&mut polled, None).is_err() || polled[1].revents().is_empty()
 }
 
-/// Serves a connection on a thread of its own, unless all places are taken by connections that are being served.
+/// Serves a connection on a separate thread, unless all places are taken by connections that are being served.
 fn begin(
     stream: Stream,
     mut caller: Caller,
@@ -353,7 +353,7 @@ fn begin(
 ) {
     let Some(mut connection) = operations.places.take(stream) else { return };
     let work = move || {
-        // The client may leave at any time.
+        // The client may disconnect at any time.
         if caller.secure(&mut connection, (*secrets).as_ref()).is_ok() {
             let _ = serve(connection, &caller, &operations);
         }
@@ -371,7 +371,7 @@ struct Caller {
     tokens: Arc<Tokens>,
     /// The connection uses TLS.
     is_secured: bool,
-    /// What the client's certificate permits; `None` if the client has presented none.
+    /// The commands that the client's certificate permits; `None` if the client has presented none.
     certificate: Option<Rights>,
 }
 

@@ -24,7 +24,7 @@ const LIST_USAGE: &str = "allowed: show sess [json] [all] [limit NUMBER] [listen
 const ID_USAGE: &str =
     "an id is as `show sess` lists it, such as 0.12.5, or 0.12.5/3 for a stream of HTTP/2";
 
-/// Lists the connections of clients that have something in progress, and those that match what the command states.
+/// Lists the connections of clients that have something in progress, and those that match the filter of the command.
 pub(super) fn list(arguments: &[&str], operations: &Operations) -> Outcome {
     let (filter, is_json) = filter_of(arguments)?;
     let limit = filter.limit;

@@ -235,7 +235,7 @@ impl Worker {
         }
     }
 
-    /// Pauses or resumes what the action gets of a response.
+    /// Pauses or resumes the response data for the action.
     pub(crate) fn set_server_receiving<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -248,7 +248,7 @@ impl Worker {
         }
     }
 
-    /// Hands over what has waited for the client, or for the bandwidth of the route. Called by the worker's queue.
+    /// Hands over the bytes that have waited for the client, or for the bandwidth of the route. Called by the worker's queue.
     pub(crate) fn resume_response<R: Reactor>(&mut self, reactor: &mut R, up: Responder) {
         match up.is_stream() {
             true => self.resume_server_stream(reactor, up),

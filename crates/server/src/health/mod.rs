@@ -1,4 +1,4 @@
-//! The health of servers: which of them take requests, by their checks, their agents and what an operator has set.
+//! The health of servers: which of them take requests, by their checks, their agents and the commands of operators.
 //!
 //! ```text
 //!   prober.rs (thread "health")          admin/command.rs (set server)
@@ -10,8 +10,8 @@
 //!   action/proxy/servers.rs -> gate::balance (which server takes a request)
 //! ```
 //!
-//! In: the configuration in force, results, commands. Out: mail to the workers, log lines, what the admin interface
-//! shows. Never: connects on a worker; ends a request because its server went down.
+//! In: the configuration in force, results, commands. Out: mail to the workers, log lines, views for the admin interface. Never:
+//! connects on a worker; ends a request because its server went down.
 
 mod checks;
 mod kept;

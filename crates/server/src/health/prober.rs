@@ -72,7 +72,7 @@ struct Watched {
     unkept_until: Moment,
     /// The check lacks a resource of this process: its place among those that wait.
     place: Option<Place>,
-    /// The check in progress, or the next one, has been counted as one that waits.
+    /// The check in progress, or the next one, has been counted as waiting.
     is_counted: bool,
 }
 
@@ -180,7 +180,7 @@ impl Prober {
         self.try_first(reactor, reactor.now());
     }
 
-    /// Tells the workers if a server went up or down. Returns whether a worker is still to be told.
+    /// Tells the workers if a server went up or down. Returns whether a worker is still to be notified.
     pub(crate) fn publish(&mut self) -> bool {
         if core::mem::take(&mut self.is_changed) {
             self.roster.publish();
@@ -213,7 +213,7 @@ impl Prober {
         }
     }
 
-    /// Notes what a connection is for.
+    /// Notes the purpose of a connection.
     fn use_for(&mut self, sock: SockId, purpose: Use) {
         let at = sock.index as usize;
         if at >= self.socks.len() {
@@ -515,8 +515,8 @@ impl Prober {
         self.leave(reactor, probe.sock, parting);
     }
 
-    /// Sets the timer of the next check after one that began at `began`. Without an interval, the server was removed,
-    /// which the prober learns next.
+    /// Sets the timer of the next check after one that began at `began`. Without an interval, the server was removed, and a
+    /// notification of that waits for the prober.
     fn await_next<R: Reactor>(
         &mut self,
         reactor: &mut R,

@@ -1,4 +1,4 @@
-//! What the prober checks: one target for each server of a pool with `health`, and one for each agent.
+//! The servers that the prober checks: one target for each server of a pool with `health`, and one for each agent.
 //! In: the configuration in force and the addresses of its servers. Out: targets, ready to be connected to.
 //! Invariant: a target has at least one address.
 
@@ -47,13 +47,13 @@ impl Job {
         }
     }
 
-    /// Whether an agent is asked.
+    /// Whether an agent is queried.
     pub(crate) fn is_agent(&self) -> bool {
         matches!(self, Self::Agent(_))
     }
 }
 
-/// A server to check, or its agent to ask.
+/// A server to check, or an agent to query.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Target {
     /// Identifies the server.
@@ -62,7 +62,7 @@ pub(crate) struct Target {
     pub(crate) job: Job,
     /// The addresses of the server, with the port of the check.
     pub(crate) addresses: Arc<[Address]>,
-    /// What is sent before TLS: a PROXY header, or nothing.
+    /// The bytes that are sent before TLS: a PROXY header, or nothing.
     pub(crate) preface: Arc<[u8]>,
     /// The request; empty if nothing is sent.
     pub(crate) request: Arc<[u8]>,

@@ -236,7 +236,7 @@ impl Connection {
         ended
     }
 
-    /// Decodes a complete block and finds out what it is.
+    /// Decodes a complete block and determines its kind.
     fn end_block(
         &mut self,
         stream: u32,

@@ -79,7 +79,7 @@ impl Fault {
         self.kind.reason()
     }
 
-    /// Whether the peer sends so many frames that the rest of what it has sent is not worth reading.
+    /// Whether the peer sends so many frames that the rest of its input is not worth reading.
     #[must_use]
     pub const fn is_flood(self) -> bool {
         matches!(

@@ -1,4 +1,4 @@
-//! Allowances for what a peer may do that costs this side work without serving a request.
+//! Allowances for actions of a peer that cost this side work without serving a request.
 //! In: events of each kind, the time, completed work that restores some allowances. Out: whether the
 //! allowance is used up.
 //! Never: charges a frame that a request needs.
@@ -188,7 +188,7 @@ impl Allowances {
         self.used[cost as usize]
     }
 
-    /// Reduces what is used by the time that has passed.
+    /// Reduces the used allowance by the time that has passed.
     fn forgive(&mut self, now: Moment) {
         let second = now.as_nanos() / 1_000_000_000;
         if second == self.second {

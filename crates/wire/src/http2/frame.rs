@@ -1,7 +1,7 @@
 //! Frames: the head that all have in common, the payloads of each type, and their encoding (RFC 9113
 //! sections 4 and 6).
 //! In: nine bytes; a whole payload. Out: `FrameHead`, parts of the payload; encoded frames.
-//! Never: looks at the state of a stream or of the connection; `receive.rs` does that.
+//! Never: depends on the state of a stream or of the connection; `receive.rs` does that.
 //! Invariant: the reserved bit of a stream id or an increment is ignored on receipt and sent as 0.
 
 use super::bounds::FRAME_BYTES_MAX;

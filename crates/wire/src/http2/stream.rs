@@ -1,4 +1,4 @@
-//! One stream: its state (RFC 9113 section 5.1) and what is counted for it.
+//! One stream: its state (RFC 9113 section 5.1) and its counts.
 //! In: heads, data and ends in both directions. Out: the state, faults of the message framing.
 //! Never: exists while idle or closed; `table.rs` holds only streams that are open in at least one direction.
 //! Invariant: a body whose length is stated ends with exactly that length, or the stream is reset.

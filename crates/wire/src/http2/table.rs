@@ -25,7 +25,7 @@ pub(super) struct Streams {
     free: Vec<Slot>,
     /// Streams that ended without a reset by this side, in a ring; 0 for none.
     closed: [u32; CLOSED_REMEMBERED],
-    /// Where the next id goes in `closed`.
+    /// The index in `closed` of the next id.
     closed_at: u8,
     /// Streams that this side has reset, oldest first; at most `RESET_STREAMS_REMEMBERED`.
     reset: Vec<u32>,

@@ -21,7 +21,7 @@ const MODULUS_BYTES_MIN: usize = 256;
 /// The shortest secret of a set in bytes: a shorter one could be found by trying (RFC 7518 section 3.2).
 const SECRET_BYTES_MIN: usize = 32;
 
-/// An algorithm of public keys: its name in tokens (RFC 7518, RFC 8037), and what verifies it.
+/// An algorithm of public keys: its name in tokens (RFC 7518, RFC 8037), and its verification.
 type PublicAlgorithm = (&'static str, &'static dyn VerificationAlgorithm);
 
 const OF_RSA: [PublicAlgorithm; 6] = [
@@ -237,7 +237,7 @@ struct JsonSet {
 struct JsonKey {
     /// The kind of the key.
     kty: String,
-    /// What the key is used for: "sig" or "enc".
+    /// The use of the key: "sig" or "enc".
     #[serde(rename = "use")]
     purpose: Option<String>,
     /// The only algorithm that it is meant for.

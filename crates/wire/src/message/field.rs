@@ -63,9 +63,9 @@ impl<const FIELDS: usize> Default for FieldStorage<'_, FIELDS> {
 pub(crate) struct PackedField {
     /// The classified name.
     pub(crate) id: FieldName,
-    /// Where the name begins and ends in `Packed::names`.
+    /// The start and the end of the name in `Packed::names`.
     pub(crate) name: (u32, u32),
-    /// Where the value begins and ends in `Packed::values`.
+    /// The start and the end of the value in `Packed::values`.
     pub(crate) value: (u32, u32),
     /// As in [`Field`].
     pub(crate) is_sensitive: bool,

@@ -236,8 +236,8 @@ fn client_verifier(
     let mut builder =
         WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(provider));
     if let Some(pem) = &settings.client_revocations_pem {
-        // An outdated list still shows which certificates were revoked. Intermediate authorities of a chain
-        // rarely have a list of their own.
+        // An outdated list still shows which certificates were revoked. Intermediate authorities of a chain rarely have their own
+        // list.
         let lists = decode_revocations(pem)?;
         check_issuers(&lists, &roots)?;
         builder = builder

@@ -57,7 +57,7 @@ impl Default for Limits {
 pub struct Step<'b> {
     /// Bytes of the input that were consumed, including those of `event`.
     pub consumed: usize,
-    /// What they contain; `None` if they complete nothing. More may follow in the rest of the input.
+    /// Their content; `None` if they complete nothing. More may follow in the rest of the input.
     pub event: Option<Event<'b>>,
 }
 
@@ -91,7 +91,7 @@ pub struct Data<'b> {
 /// The data of a piece, unmasked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Piece<'b> {
-    /// Text. A character that two pieces split comes whole, in a piece of its own.
+    /// Text. A character that two pieces split is returned whole, in a separate piece.
     Text(&'b str),
     /// Binary data.
     Binary(&'b [u8]),
@@ -135,7 +135,7 @@ enum Progress {
     DeflatedBinary,
 }
 
-/// Decodes what one peer sends.
+/// Decodes the frames of one peer.
 #[derive(Debug)]
 pub struct Decoder {
     /// The part of a frame that the next byte belongs to.

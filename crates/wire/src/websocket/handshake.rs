@@ -35,7 +35,7 @@ const ORIGIN: &str = "Origin";
 /// The options that a server accepts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Policy {
-    /// The supported subprotocols. A client that offers none of them gets a connection without one.
+    /// The supported subprotocols. A client that offers none of them gets a connection without a subprotocol.
     pub subprotocols: Vec<String>,
     /// The web pages that may connect.
     pub origins: Origins,
@@ -342,7 +342,7 @@ impl Offer {
         self.check_selection(fields)
     }
 
-    /// Checks what the server selected; this is all that a response to an extended CONNECT states.
+    /// Checks the selection of the server; this is all that a response to an extended CONNECT states.
     ///
     /// # Errors
     /// A subprotocol or an extension that does not fit the offer.

@@ -16,7 +16,7 @@ use super::extension::WINDOW_BITS_MAX;
 use super::fault::FaultKind;
 use super::utf8::SplitChar;
 
-/// What the sender removed from the end of a message: the rest of an empty block without compression.
+/// The bytes that the sender removed from the end of a message: the rest of an empty block without compression.
 const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 /// `TAIL` and an empty final block. The stream ends after it exactly if the message was complete.
 const FINAL_TAIL: [u8; 9] = [0, 0, 0xff, 0xff, 1, 0, 0, 0xff, 0xff];

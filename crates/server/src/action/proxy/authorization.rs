@@ -40,7 +40,7 @@ pub(in crate::action) struct PasswordCheck {
     pub(in crate::action) route: usize,
     /// The credentials.
     pub(in crate::action) key: CredentialKey,
-    /// Where the request comes from.
+    /// The origin of the request.
     pub(in crate::action) origin: Origin,
     /// The values for the edits of the response if the password is right, in case they differ.
     pub(in crate::action) values: Option<Vec<u8>>,

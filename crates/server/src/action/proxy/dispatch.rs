@@ -506,7 +506,7 @@ impl Worker {
     pub(super) fn timeouts_of(&self, exchange: &Exchange) -> ServerTimeouts {
         let snapshot = self.settings.of(exchange.era);
         let of_pool = snapshot.pool(exchange.pool).timeouts;
-        // The request that `auth` sends to ask a server is not a request of the route.
+        // The request that `auth` sends to a server is not a request of the route.
         let own = exchange.timeouts.filter(|_| exchange.auth_request.is_none());
         own.map_or(of_pool, |own| own.over(&of_pool))
     }

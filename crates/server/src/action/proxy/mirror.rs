@@ -107,7 +107,7 @@ impl Mirrored {
     }
 }
 
-/// What decides, together with the request itself, whether the request is copied.
+/// The conditions that decide, together with the request itself, whether the request is copied.
 pub(super) struct MirrorTerms<'a> {
     /// `mirror` of the route.
     pub(super) mirroring: &'a Mirroring,

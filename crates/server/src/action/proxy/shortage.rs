@@ -224,8 +224,8 @@ impl Worker {
         }
     }
 
-    /// Serves the queues of all pools that wait for room: connections may be quiet for long enough to be closed
-    /// for them, or another shortage may have ended. The pools may ask for permits again.
+    /// Serves the queues of all pools that wait for room: connections may be quiet for long enough to be closed for them, or
+    /// another shortage may have ended. The pools may request permits again.
     pub(crate) fn retry_short_pools<R: Reactor>(&mut self, reactor: &mut R) {
         for _ in 0..self.eviction.waits.expire(&mut self.pools) {
             let Some(pool) = self.eviction.waits.take_pool(&mut self.pools) else { break };

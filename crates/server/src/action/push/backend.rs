@@ -293,7 +293,7 @@ impl Worker {
         for _ in 0..REQUESTS_PER_TURN_MAX {
             let Some((id, request)) = self.push.backend.wanted.pop_front() else { break };
             let request_kind = request.request_kind();
-            // The session may have ended since it asked.
+            // The session may have ended since its request.
             if self.push.sessions.find(id).is_some()
                 && let Err(failure) = self.begin_backend_call(reactor, id, request)
             {

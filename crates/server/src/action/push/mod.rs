@@ -12,7 +12,7 @@
 //! - `lua.rs`: calls of Lua applications
 //!
 //! In: requests of a push route; events of their requesters; publications. Out: responses, messages, mail.
-//! Never: decides who gets a publication (`tidegate_push` does).
+//! Never: decides which subscribers get a publication (`tidegate_push` does).
 //! Limits: `DELIVERY_BYTES_PER_TURN_MAX`; for commands of clients `PUSH_EFFORT_PER_TURN_MAX` over WebSocket, and
 //! `PUSH_SPAN_MAX` in requests; `TOKENS_SPAN_MAX` for signatures by public keys; the hub's settings.
 //! Invariant: every session has a requester or belongs to a WebSocket connection; its subscriptions end with it.
@@ -99,7 +99,7 @@ pub(crate) struct PushState {
     secrets: u64,
     /// Scratch space for the subscribers of a slice. Empty between two slices.
     keys: Vec<Key>,
-    /// What the compressions for all subscribers have cost since the end of the last slice, in bytes that the kernel copies in the
+    /// The cost of the compressions for all subscribers since the end of the last slice, in bytes that the kernel copies in the
     /// same time.
     compression_cost_bytes: usize,
     /// The exchange of mail with other workers; `None` if this is the only worker.
@@ -123,8 +123,8 @@ pub(crate) struct PushState {
     tokens: TurnShare<PushSession>,
 }
 
-/// Names what receives publications or replies of a hub. In 8 bytes, and with a value left for `None`, because a channel
-/// may have millions of subscribers.
+/// Names the receiver of publications or replies of a hub. In 8 bytes, and with a value left for `None`, because a channel may
+/// have millions of subscribers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Key {
     /// The index in its table, with the bit of the table.
@@ -611,7 +611,7 @@ impl Worker {
     }
 }
 
-/// The part of the path that the patterns of its route leave open.
+/// The path after the prefix of the pattern that matches it; without patterns, the path without its first slash.
 fn rest_of_path<'p>(patterns: &[PathPattern], path: &'p str) -> &'p str {
     let after = |pattern: &PathPattern| match pattern {
         PathPattern::Below(prefix) => path.strip_prefix(prefix.as_str()),

@@ -268,8 +268,8 @@ impl Worker {
         }
     }
 
-    /// Whether the connection holds a part of the response's body, or its end, that was received while the bandwidth of the
-    /// route or a hook held the body back. The reason may be gone by now. HTTP/2 streams have a queue of their own for this.
+    /// Whether the connection holds a part of the response's body, or its end, that was received while the bandwidth of the route
+    /// or a hook held the body back. That may have ended since. HTTP/2 streams have a separate queue for this.
     pub(crate) fn has_undecoded_body(&mut self, id: Id<Exchange>) -> bool {
         let Some(exchange) = self.exchanges.find(id) else { return false };
         let (up, has_ended) = (exchange.attempt.up, exchange.attempt.has_ended());

@@ -1,6 +1,7 @@
-//! What streams need of their worker to reach their connections.
+//! The parts of the worker through which streams reach their connections.
 //! In: borrowed parts of the worker. Out: the protocol state and the output of a connection, its timeouts, its deadline.
-//! Never: changes an action, an exchange or a record. The methods of streams return what the worker must do with these.
+//! Never: changes an action, an exchange or a record. The methods of streams return the steps that the worker must take with
+//! these.
 
 use tidegate_base::limits::OUTPUT_FLUSH_BYTES;
 use tidegate_base::{Moment, Span};
@@ -31,7 +32,7 @@ pub(in crate::carrier) struct Links<'w, R> {
     pub(super) conns: &'w mut Connections,
     /// The settings of the listeners and pools of the connections.
     pub(super) settings: &'w Settings,
-    /// Spare buffers for what waits on the streams.
+    /// Spare buffers for the data that waits on the streams.
     pub(super) buffers: &'w mut BufferPool,
     /// The work that streams have queued for the end of the handler call.
     pub(super) work: &'w mut Vec<Work>,
@@ -40,7 +41,7 @@ pub(in crate::carrier) struct Links<'w, R> {
 }
 
 impl Worker {
-    /// The streams of clients, and what they need to reach their connections.
+    /// The streams of clients, and the parts of the worker through which they reach their connections.
     pub(in crate::carrier) fn client_streams<'w, R>(
         &'w mut self,
         reactor: &'w mut R,
@@ -49,7 +50,7 @@ impl Worker {
         (clients, links)
     }
 
-    /// The streams to servers, and what they need to reach their connections.
+    /// The streams to servers, and the parts of the worker through which they reach their connections.
     pub(in crate::carrier) fn server_streams<'w, R>(
         &'w mut self,
         reactor: &'w mut R,

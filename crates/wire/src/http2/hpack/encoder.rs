@@ -3,7 +3,7 @@
 //! Never: indexes a sensitive field; takes memory for a table before a field repeats.
 //! Limits: the dynamic table is bounded by the peer's setting and by the caller's own bound; a look-up reads
 //! up to `PROBES_MAX` entries.
-//! Invariant: a block begins with the size updates that are due. The table holds what the peer's table holds.
+//! Invariant: a block begins with the size updates that are due. The table has the same content as the peer's table.
 //!
 //! The table is searched by the hash of the name: the user's part of its memory has a bucket for each value of
 //! the hash, with the number of the newest entry, and each entry links to the number of the next older one. A
@@ -60,7 +60,7 @@ pub struct Encoder {
 
 const _: () = assert!(size_of::<Encoder>() <= 144, "one per connection");
 
-/// What the encoding of a field depends on, in addition to the field, while no other block is encoded in between.
+/// The state on which the encoding of a field depends, in addition to the field, while no other block is encoded in between.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct EncoderState {
     /// The number of the newest entry.
@@ -144,7 +144,7 @@ impl Encoder {
         self.table.shrink();
     }
 
-    /// The state. A block that leaves it unchanged is encoded to the same bytes if it comes again at once.
+    /// The state. A block that leaves it unchanged is encoded to the same bytes if it is encoded again at once.
     pub(crate) const fn state(&self) -> EncoderState {
         EncoderState { newest: self.newest, recent_at: self.recent_at, is_due: self.due.is_some() }
     }
@@ -311,7 +311,7 @@ fn encode_string(out: &mut Vec<u8>, string: &[u8]) {
     }
 }
 
-/// Where the bucket of a hash begins.
+/// The start of the bucket of a hash.
 #[inline]
 const fn bucket_at(hash: u32) -> usize {
     2 * (hash >> (u32::BITS - BUCKET_BITS)) as usize

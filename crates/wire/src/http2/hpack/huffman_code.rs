@@ -107,7 +107,7 @@ const fn codes() -> [Code; 256] {
     codes
 }
 
-/// What `LOOKUP_BITS` bits begin with: no, one or two whole codes.
+/// The symbols that `LOOKUP_BITS` bits begin with: no, one or two whole codes.
 #[derive(Clone, Copy)]
 pub(super) struct Lookup(u32);
 

@@ -7,7 +7,7 @@ pub(in crate::http2) type Pair = (&'static [u8], &'static [u8]);
 
 macro_rules! entries {
     ($($name:literal: $value:literal,)*) => {
-        /// The entries; index 1 comes first.
+        /// The entries; index 1 is first.
         pub(super) static ENTRIES: [Pair; LENGTH] = TABLE;
         pub(in crate::http2) const TABLE: [Pair; LENGTH] = [$(($name.as_bytes(), $value.as_bytes()),)*];
     };

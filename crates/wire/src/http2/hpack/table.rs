@@ -70,11 +70,11 @@ pub(super) struct Entry<'a> {
 pub(super) struct Table<const PREFIX: usize> {
     /// Empty, or `PREFIX` bytes, strings, unused bytes and descriptors.
     memory: Vec<u8>,
-    /// Where the strings of the oldest entry begin.
+    /// The offset at which the strings of the oldest entry begin.
     start: u32,
-    /// Where the strings of the newest entry end.
+    /// The offset at which the strings of the newest entry end.
     head: u32,
-    /// Where the newest descriptor begins.
+    /// The offset at which the newest descriptor begins.
     descriptors: u32,
     /// How far the strings have moved in total, modulo 2^16: a string is at its position less this number.
     moved: u16,
@@ -176,7 +176,7 @@ impl<const PREFIX: usize> Table<PREFIX> {
         true
     }
 
-    /// Sets the bound of the size, at most `TABLE_BYTES_MAX`, and evicts what exceeds it.
+    /// Sets the bound of the size, at most `TABLE_BYTES_MAX`, and evicts entries that exceed it.
     pub(super) fn resize(&mut self, size_max: u32) {
         self.size_max = size_max.min(TABLE_BYTES_MAX);
         self.evict_to(self.size_max);
