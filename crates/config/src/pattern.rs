@@ -315,7 +315,7 @@ pub(crate) fn parse_authority(text: &str) -> Result<String, ValueError> {
     }
 }
 
-/// A port above 0 in its only spelling: with "080", the address of a server would have two names.
+/// A port above 0 in its only form: with "080", the address of a server would have two names.
 fn parse_port(text: &str) -> Option<u16> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
     text.parse().ok().filter(|_| is_plain)

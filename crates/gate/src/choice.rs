@@ -1,7 +1,7 @@
 //! Chooses the pool of a request, by weights or by a map.
 //! In: the values of a request, a random number. Out: the index of a pool.
-//! Never: lets a client choose the pool by the spelling of its host or its path; allocates, unless a path that is
-//! looked up has an unusual spelling.
+//! Never: lets a client choose the pool by the form of its host or its path; allocates, unless a path that is looked up has an
+//! unusual form.
 //! Limits: `POOLS_MAX` pools of a split (a limit of the configuration).
 //! Invariant: a split by a key depends on the key, and on the names and the weights of the pools only: all workers and
 //! all instances agree. If weights change, a value either keeps its pool or gets one whose share has grown (weighted

@@ -1,11 +1,11 @@
 //! The entries of a table that counts what the requests of each key do: numbers that all workers share.
 //! In: hashes of keys, the time. Out: what was counted for a key.
 //! Never: takes a lock, waits without a bound, or allocates after its creation.
-//! Limits: a table has a fixed number of entries, in sets of `WAYS`. If all entries of a key's set are in use, the
-//! key with the fewest requests lately loses its entry (its `heat`, which halves every eighth of the time to expire,
-//! and its requests in progress); a key with a mark loses it last. A flood of keys with few requests therefore
-//! displaces quiet keys, but no key with more recent requests. If two workers add keys to one set at the same moment, one of
-//! them waits for the other, for at most `TRIES_MAX` tries; then its request is not counted (`uncounted`).
+//! Limits: a table has a fixed number of entries, in sets of `WAYS`. If all entries of a key's set are in use, the key with the
+//! fewest requests recently loses its entry (its `heat`, which halves every eighth of the time to expire, and its requests in
+//! progress); a key with a mark loses it last. A flood of keys with few requests therefore displaces quiet keys, but no key with
+//! more recent requests. If two workers add keys to one set at the same moment, one of them waits for the other, for at most
+//! `TRIES_MAX` tries; then its request is not counted (`uncounted`).
 //! Invariant: an entry whose key is `BUSY` is being written by one worker; others pass over it. An entry belongs to one key per
 //! generation; the reference of a request to an entry names the generation of the entry, so that it never changes another key's
 //! number of requests in progress.

@@ -41,7 +41,7 @@ pub enum TokenFault {
     Expired,
     /// The token is not valid yet.
     Early,
-    /// The token lacks a claim that the route demands.
+    /// The token lacks a claim that the route requires.
     Insufficient,
     /// The token names a key that is not among the fetched ones.
     UnknownKey,
@@ -277,7 +277,7 @@ struct Remembered {
     bytes: usize,
 }
 
-/// The tokens that were verified lately.
+/// The tokens that were verified recently.
 #[derive(Debug, Default)]
 pub struct Tokens {
     /// The valid tokens, each by its key.

@@ -1,4 +1,4 @@
-//! Normalises paths to one canonical form (RFC 3986 section 6.2.2), so that another spelling of a path cannot bypass a route.
+//! Normalises paths to one canonical form (RFC 3986 section 6.2.2), so that another form of a path cannot bypass a route.
 //! In: a path as sent. Out: the same path, an equivalent one for matching, both readings of its dot segments,
 //! or an error; and each way in which servers may read an ambiguous path.
 //! Never: decodes `%2F`, `%5C`, `%3B` or merges slashes in the path that is matched first.

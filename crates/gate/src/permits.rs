@@ -6,11 +6,11 @@
 //! Invariant: the permits of a server that all workers hold, with those in messages, equal its limit. A
 //! worker sends a request only with a permit that is not in use, so the limit is never exceeded.
 //!
-//! A worker begins with its share of the permits. If a request waits although the worker's permits are in use,
-//! the worker asks all others. Each of them gives an unused permit at once; a worker whose permits are
-//! in use remembers the ask and gives the next permit that becomes free, alternating with its own queue. An ask
-//! that another worker has already served causes a superfluous grant: the permit stays with its receiver until
-//! another worker asks for it. Each worker serves the workers that asked in cyclic order, so no worker starves.
+//! A worker begins with its share of the permits. If a request waits although the worker's permits are in use, the worker asks
+//! all others. Each of them gives an unused permit at once; a worker whose permits are in use remembers the ask and gives the
+//! next permit that becomes free, alternating with its own queue. An ask that another worker has already served causes a
+//! redundant grant: the permit stays with its receiver until another worker asks for it. Each worker serves the workers that
+//! asked in cyclic order, so no worker starves.
 
 use tidegate_config::arrange::Generation;
 
@@ -138,7 +138,7 @@ impl Permits {
     }
 
     /// Takes over the messages that arrived too early for the pool whose index this pool has now: grants, and the requests of
-    /// other workers. An ask that was meant for the earlier pool causes a superfluous grant.
+    /// other workers. An ask that was meant for the earlier pool causes a redundant grant.
     pub fn succeed(&mut self, earlier: &mut Self) {
         self.early.append(&mut earlier.early);
         for (from, other) in earlier.others.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! The key by which `rate` and tables count a request, and by which `split` divides requests.
 //! In: the values that the setting names, a secret. Out: a hash; the key as text for the admin interface.
-//! Never: gives requests different keys because of a spelling that servers read as the same value; gives a request
-//! without a value the key of a request with one.
+//! Never: gives requests different keys because of different forms that servers read as the same value; gives a request without a
+//! value the key of a request with one.
 //! Limits: one pass over each value.
 //! Invariant: each part of a key is hashed with its kind and its length, so that no value of one kind equals one of
 //! another, and no two neighbouring values equal two others that are divided differently.

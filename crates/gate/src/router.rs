@@ -2,7 +2,7 @@
 //! certificate and the counts in tables. The first match wins.
 //! In: a decoded head, its client. Out: the route's index. The path is forwarded as it was
 //! received (RFC 9110 section 7.7).
-//! Never: allocates (except for `scratch`); lets another spelling or reading of a path bypass a route.
+//! Never: allocates (except for `scratch`); lets another form or reading of a path bypass a route.
 //! Limits: those of `table`; a path that servers interpret differently is looked up up to twelve times, once
 //! for each reading that differs.
 //! Invariant: the result equals that of testing every route in file order; no reading of the path belongs to

@@ -262,8 +262,8 @@ fn push_value(out: &mut Vec<u8>, placeholder: &Placeholder, values: &Values<'_>,
             });
         }
         Placeholder::Header(name) => {
-            // Not a name with `_` for `-`: a proxy in front may remove or set only the exact one, and pass on the client's
-            // other spelling. Conditions ignore the other spelling for the same reason.
+            // Not a name with `_` for `-`: a proxy in front may remove or set only the exact one, and pass on the client's other
+            // form. Conditions ignore the other form for the same reason.
             let field = head.fields().find(|own| own.name.eq_ignore_ascii_case(name));
             plain(out, field.map_or(b"", |field| field.value));
         }

@@ -271,7 +271,7 @@ counters! {
         lua_sockets,
         /// Sockets of Lua applications for datagrams (`tide.udp`) that were opened.
         lua_datagram_sockets,
-        /// Look-ups of names by Lua applications (`tide.dns`).
+        /// Lookups of names by Lua applications (`tide.dns`).
         lua_lookups,
         /// Queries to name servers.
         dns_queries,

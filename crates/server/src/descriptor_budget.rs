@@ -44,7 +44,7 @@ fn own(config: &Config) -> u64 {
     OWN_DESCRIPTORS + config.listeners.len() as u64
 }
 
-/// The sockets for datagrams that Lua applications may have at once in a worker: their own, and one for each look-up.
+/// The sockets for datagrams that Lua applications may have at once in a worker: their own, and one for each lookup.
 fn datagrams_max(config: &Config) -> u64 {
     let lookups = LOOKUPS_MAX.min(ORIGIN_LOOKUPS_MAX * config.lua.len());
     let senders = config.lua.iter().filter(|app| !app.udp.is_empty());

@@ -25,7 +25,7 @@ use crate::threads::{self, Ended};
 
 /// How often the thread checks whether a fetch is due or demanded.
 const TICK: Duration = Duration::from_millis(200);
-/// The shortest time between two fetches that succeed, unless an unknown key demands one.
+/// The shortest time between two fetches that succeed, unless an unknown key requires one.
 const USABLE_MIN: Duration = Duration::from_secs(60);
 /// The longest time between two fetches: a withdrawn key is accepted for no longer.
 const USABLE_MAX: Duration = Duration::from_secs(24 * 3600);

@@ -36,7 +36,7 @@ pub(crate) struct LiveEdits {
     in_force: Mutex<Vec<String>>,
     /// Wakes the thread that reloads; set when it starts.
     event: OnceLock<OwnedFd>,
-    /// The look-ups of names in edits.
+    /// The lookups of names in edits.
     look_ups: LookUps,
 }
 

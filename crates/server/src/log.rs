@@ -252,10 +252,10 @@ impl Log {
     }
 }
 
-/// The lines that the writer has written lately, and its reports about lost lines.
+/// The lines that the writer has written recently, and its reports about lost lines.
 #[derive(Default)]
 struct Notices {
-    /// The lines that were logged lately.
+    /// The lines that were logged recently.
     repeats: Repeats<Level>,
     /// The counts of dropped and unwritten lines that were reported last.
     reported: (u64, u64),

@@ -71,7 +71,7 @@ pub(crate) struct Verifiers {
 /// A worker's state of authentication.
 #[derive(Default)]
 pub(crate) struct Passwords {
-    /// Credentials that were verified lately.
+    /// Credentials that were verified recently.
     pub(crate) verified: Verified,
     /// The threads; `None` in tests without threads, which verify on the worker.
     pub(crate) verifiers: Option<Verifiers>,

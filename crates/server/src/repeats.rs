@@ -23,7 +23,7 @@ struct Known<L> {
     count: u64,
 }
 
-/// The texts that were logged lately. `L`: the level of a line.
+/// The texts that were logged recently. `L`: the level of a line.
 pub(crate) struct Repeats<L>(Vec<Known<L>>);
 
 impl<L> Default for Repeats<L> {

@@ -88,7 +88,7 @@ mod tests {
         assert!(ends(|| panic!("on purpose")));
     }
 
-    /// In the child process: a thread ends as the test demands, while the main thread waits forever.
+    /// In the child process: a thread ends as the test requires, while the main thread waits forever.
     #[test]
     fn thread_that_ends() {
         let Ok(how) = std::env::var(AS_CHILD) else { return };

@@ -105,7 +105,7 @@ pub struct Worker {
     pub(crate) own: InternalRequests,
     /// The sockets for datagrams. Each one is open in the reactor.
     pub(crate) datagrams: DatagramUsers,
-    /// The look-ups of names by applications.
+    /// The lookups of names by applications.
     pub(crate) lookups: LookupState,
     /// The streams of HTTP/2 clients.
     pub(crate) http2_clients: Http2Clients,
@@ -259,7 +259,7 @@ pub struct Leftovers {
     pub lua_datagram_sockets: usize,
     /// Open sockets for datagrams.
     pub datagram_sockets: usize,
-    /// Look-ups of names in progress.
+    /// Lookups of names in progress.
     pub lookups: usize,
     /// Records that wait for `on_log`.
     pub log_hooks: usize,

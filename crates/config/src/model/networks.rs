@@ -1,7 +1,7 @@
 //! Sets of IP addresses, and the conditions of routes on the client's address.
 //! In: ranges of addresses, in any order. Out: whether an address is in one of them.
-//! Limits: `RANGES_MAX` ranges of a set that was changed. A look-up takes a number of steps that grows with the logarithm
-//! of the number of ranges.
+//! Limits: `RANGES_MAX` ranges of a set that was changed. A lookup takes a number of steps that grows with the logarithm of the
+//! number of ranges.
 //! Invariant: the stored ranges are ascending, and there is an address between each two of them: equal sets have the same
 //! ranges.
 

@@ -160,7 +160,7 @@ impl Drop for Timers {
 }
 
 fn install_handler() -> io::Result<()> {
-    // SAFETY: all zeroes is a valid value of this plain type; the handler has the signature that SA_SIGINFO demands and only
+    // SAFETY: all zeroes is a valid value of this plain type; the handler has the signature that SA_SIGINFO requires and only
     // does what a handler may do.
     let result = unsafe {
         let mut action: libc::sigaction = core::mem::zeroed();

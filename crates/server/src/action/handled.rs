@@ -88,7 +88,7 @@ struct Claim {
     credentials: Credentials,
     /// Their key.
     key: CredentialKey,
-    /// They were verified lately.
+    /// They were verified recently.
     is_verified: bool,
 }
 
@@ -358,7 +358,7 @@ impl Worker {
         true
     }
 
-    /// Begins the action of a request whose user was verified lately, or makes it wait for the verdict.
+    /// Begins the action of a request whose user was verified recently, or makes it wait for the verdict.
     fn begin_guarded<R: Reactor>(
         &mut self,
         reactor: &mut R,

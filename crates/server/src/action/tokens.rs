@@ -78,7 +78,7 @@ pub(crate) struct TokenRequests {
     pub(crate) requests: CheckedSlab<TokenRequest>,
     /// The rest of the turn's share for the verification, and the requests that wait for the next turn.
     share: TurnShare<TokenRequest>,
-    /// Tokens that were verified or refused lately.
+    /// Tokens that were verified or refused recently.
     known: Tokens,
 }
 

@@ -129,7 +129,7 @@ impl TurnsSince {
     }
 }
 
-/// Checks a server. The server is looked up again only after a reload, because a look-up computes the names of all servers.
+/// Checks a server. The server is looked up again only after a reload, because a lookup computes the names of all servers.
 struct Finder<'a> {
     pool: &'a str,
     server: &'a str,

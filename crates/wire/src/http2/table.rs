@@ -1,6 +1,6 @@
 //! The open streams of a connection, found by id.
 //! In: new streams, in the order of their ids. Out: slots, which do not move while a stream is open.
-//! Never: hashes; ids are kept sorted, and a look-up is a binary search.
+//! Never: hashes; ids are kept sorted, and a lookup is a binary search.
 //! Limits: as many streams as the connection allows; the caller checks that before it adds one.
 //! Invariant: `ids` is sorted by id, and each of its slots holds the stream with that id.
 

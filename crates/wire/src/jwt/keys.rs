@@ -279,7 +279,7 @@ fn read_json(text: &str) -> Result<Vec<JsonKey>, String> {
     }
 }
 
-/// The keys in a file. Keys for encryption and of unknown kinds are left out, as RFC 7517 section 5 demands.
+/// The keys in a file. Keys for encryption and of unknown kinds are left out, as RFC 7517 section 5 requires.
 fn parse_json(text: &str) -> Result<Vec<Key>, String> {
     let mut keys = Vec::new();
     for (at, key) in read_json(text)?.into_iter().enumerate() {

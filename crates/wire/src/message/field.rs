@@ -3,7 +3,7 @@
 //! Out: `Field`s, each classified once.
 //! Never: copies or changes a name or a value.
 //! Limits: `HEADER_FIELDS_MAX` fields in a request head, `RESPONSE_FIELDS_MAX` in a response head.
-//! Invariant: classifying a name takes one table look-up; no two names share a slot.
+//! Invariant: classifying a name takes one table lookup; no two names share a slot.
 
 use super::claim::is_alike;
 use super::syntax::trim_ows;
@@ -19,8 +19,8 @@ pub struct Field<'a> {
     pub name: &'a str,
     /// The value as received, without the whitespace around it.
     pub value: &'a [u8],
-    /// The sender demands that no intermediary puts the field into a compression table (RFC 7541 section
-    /// 7.1.3). Always false in HTTP/1.
+    /// The sender requires that no intermediary puts the field into a compression table (RFC 7541 section 7.1.3). Always false in
+    /// HTTP/1.
     pub is_sensitive: bool,
 }
 

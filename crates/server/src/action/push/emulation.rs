@@ -2,7 +2,7 @@
 //! `emulation`.
 //! In: requests that begin a connection; requests with commands, which may reach any worker. Out: sessions; commands for the
 //! worker of their session; pieces of the response.
-//! Never: lets a page of a foreign origin read a response; tells a request whether its session exists.
+//! Never: lets a page of another origin read a response; tells a request whether its session exists.
 //! Limits: `message-max` of `[websocket]`; `queue-max` of the hub for commands that wait for a session, whose client is
 //! disconnected beyond it; `COMMANDS_BYTES_MAX` between workers; `PUSH_SPAN_MAX` of a turn.
 //! Invariant: the session is the action of the requester of the endless response, and ends with it. Its commands run in order,

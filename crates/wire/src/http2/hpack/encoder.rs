@@ -1,8 +1,8 @@
 //! Encodes header blocks.
 //! In: fields, in order. Out: the encoded block, appended to a buffer.
 //! Never: indexes a sensitive field; takes memory for a table before a field repeats.
-//! Limits: the dynamic table is bounded by the peer's setting and by the caller's own bound; a look-up reads
-//! up to `PROBES_MAX` entries.
+//! Limits: the dynamic table is bounded by the peer's setting and by the caller's own bound; a lookup reads up to `PROBES_MAX`
+//! entries.
 //! Invariant: a block begins with the size updates that are due. The table has the same content as the peer's table.
 //!
 //! The table is searched by the hash of the name: the user's part of its memory has a bucket for each value of
@@ -19,8 +19,7 @@ use super::{
 const BUCKET_BITS: u32 = 6;
 /// Bytes of all buckets: each is a number of 16 bits.
 const BUCKETS_BYTES: usize = 2 << BUCKET_BITS;
-/// Most entries that a look-up compares. Names and values come from peers, which could make all names share a
-/// bucket.
+/// Most entries that a lookup compares. Names and values come from peers, which could make all names share a bucket.
 const PROBES_MAX: usize = 16;
 /// How many recent fields are remembered to see whether a field repeats.
 const RECENT_LENGTH: usize = 32;
