@@ -111,9 +111,9 @@ impl Statement {
 pub enum Failure {
     /// Its connection failed, or ended before the text.
     Connection(Outcome),
-    /// The text has more than `TEXT_BYTES_MAX` bytes.
+    /// The line has more than `TEXT_BYTES_MAX` bytes.
     TooLong,
-    /// The text has an unknown word.
+    /// The line has an unknown word.
     UnknownWord,
 }
 

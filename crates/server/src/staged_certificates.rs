@@ -148,7 +148,7 @@ mod tests {
             staged.stage(&number.to_string(), &pem).expect("there is room");
         }
         let refusal = staged.stage("one more", &pem).expect_err("there is no room");
-        assert!(refusal.contains("wait already"), "{refusal}");
+        assert!(refusal.contains("already wait"), "{refusal}");
         assert!(staged.stage("0", &pem).is_ok_and(|(_, replaced)| replaced));
     }
 }
