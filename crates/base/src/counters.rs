@@ -40,7 +40,7 @@ macro_rules! counters {
         $vis struct $name { $($(#[doc = $doc])* pub $field: $crate::counters::Counter,)* }
 
         impl $name {
-            /// The name of every counter and what it counts, in the order of declaration.
+            /// The name and the description of every counter, in the order of declaration.
             pub const ABOUT: &[(&'static str, &'static str)] =
                 &[$((stringify!($field), concat!($($doc),*).trim_ascii()),)*];
 

@@ -88,7 +88,7 @@ impl Default for Durations {
 }
 
 impl Durations {
-    /// Adds what a histogram has counted.
+    /// Adds the counts of a histogram.
     pub fn add(&mut self, histogram: &Histogram) {
         for (sum, count) in self.counts.iter_mut().zip(&histogram.counts) {
             *sum += count.load();

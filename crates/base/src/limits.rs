@@ -4,7 +4,7 @@
 
 use crate::Span;
 
-/// The most bytes that a worker reads from a socket in one call: the size of its only read buffer.
+/// Maximum number of bytes that a worker reads from a socket in one call: the size of its only read buffer.
 pub const READ_BUFFER_BYTES: usize = 64 * 1024;
 /// Initial capacity of a pooled input or output buffer; most responses fit into it.
 pub const SMALL_BUFFER_BYTES: usize = 4 * 1024;
@@ -36,8 +36,8 @@ pub const HEADER_FIELDS_MAX: usize = 100;
 /// Limit of header fields in one response head; more get 502. It is higher than for requests, because servers
 /// are known to the operator and some of them send well over a hundred fields.
 pub const RESPONSE_FIELDS_MAX: usize = 256;
-/// How many empty lines may precede a start line. RFC 9112 section 2.2 asks servers to ignore at least one
-/// before a request, because old clients sent one after the body of a POST.
+/// How many empty lines may precede a start line. RFC 9112 section 2.2 recommends that servers ignore at least one before a request,
+/// because old clients sent one after the body of a POST.
 pub const EMPTY_LINES_MAX: usize = 8;
 /// After this many harmless violations of HTTP/1 on one connection, the response in progress is its last one. An old client
 /// that sends an empty line after each request needs a new connection after this many requests, which costs the client little.
@@ -50,14 +50,14 @@ pub const CHUNK_EXTENSION_EXCESS_BYTES_MAX: usize = 16 * 1024;
 /// Limit of a trailer section.
 pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
 
-/// The most bytes of a request body that a pool may be configured to wait for before the request takes a server.
+/// Maximum size in bytes of a request body that a pool may be configured to wait for before the request takes a server.
 pub const REQUEST_BUFFER_BYTES_MAX: usize = 32 * 1024;
 
 /// Default limit of a WebSocket message after decompression; a longer one closes the connection with 1009.
 pub const WEBSOCKET_MESSAGE_BYTES_MAX: u32 = 1024 * 1024;
 /// The largest message limit that a configuration may set. A connection may hold that much memory.
 pub const WEBSOCKET_MESSAGE_BYTES_CEILING: usize = 64 * 1024 * 1024;
-/// Routes that may have WebSocket settings of their own.
+/// Routes that may have their own WebSocket settings.
 pub const WEBSOCKET_SETTINGS_MAX: usize = 4096;
 /// Frames of a WebSocket connection that a worker handles before it serves other connections. The smallest frame
 /// of a client has six bytes, so a read may contain 10,000 of them.
@@ -73,7 +73,7 @@ pub const WEBSOCKET_INFLATE_FREE_BYTES: u64 = 64 * 1024;
 /// Output space that a WebSocket compressor or decompressor keeps between messages.
 pub const WEBSOCKET_SCRATCH_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// Connections that a worker accepts from a listener in one turn before it goes on to other work.
+/// Connections that a worker accepts from a listener in one turn before it continues with other work.
 pub const ACCEPTS_PER_TURN_MAX: usize = 64;
 /// Bytes that a worker receives from one connection in one turn before it serves other connections.
 pub const RECEIVE_BYTES_PER_TURN_MAX: usize = 4 * READ_BUFFER_BYTES;

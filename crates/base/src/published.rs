@@ -71,7 +71,7 @@ impl<T> Published<T> {
 /// A worker's access to a published value.
 #[derive(Debug)]
 pub struct Reader<T> {
-    /// Where newer values come from.
+    /// The source of newer values.
     source: Arc<Published<T>>,
     /// The value that was read last, and its version or an earlier one.
     seen: RefCell<(u64, Arc<T>)>,

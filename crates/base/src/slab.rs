@@ -55,7 +55,7 @@ struct Slot<T> {
     content: Content<T>,
 }
 
-/// What a slot holds. An enum, because a free slot needs no space for a value and a taken slot needs no space for a link.
+/// The content of a slot. An enum, because a free slot needs no space for a value and a taken slot needs no space for a link.
 enum Content<T> {
     /// The value.
     Taken(T),

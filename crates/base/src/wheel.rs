@@ -62,7 +62,7 @@ pub struct Wheel {
     heads: [u32; LEVELS * BUCKETS],
     /// For each level, one bit per bucket: set exactly while the bucket's list is not empty.
     taken: [u64; LEVELS],
-    /// The wheel's current time, in ticks. It never goes back.
+    /// The wheel's current time, in ticks. It never decreases.
     tick: u64,
     /// Number of scheduled keys.
     scheduled: usize,
@@ -175,7 +175,7 @@ impl Wheel {
             }
             let shift = LEVEL_BITS * level as u32;
             let here = self.tick >> shift;
-            // At every level, the current bucket comes last: it is due a whole round from now.
+            // At every level, the current bucket is last: it is due a whole round from now.
             let rotated = self.taken[level].rotate_right(((here + 1) as u32) % BUCKETS as u32);
             let steps = u64::from(rotated.trailing_zeros()) + 1;
             best = best.min((here + steps) << shift);

@@ -454,8 +454,8 @@ impl<'a> Monitor<'a> {
             (!self.job.server_cpus.is_empty()).then(|| machine::busy_time(&self.job.server_cpus));
     }
 
-    /// Collects the figures that the threads published since the last tick, if any. The length of the
-    /// interval comes from the threads, because this tick may be late.
+    /// Collects the figures that the threads published since the last tick, if any. The threads measure the length of the
+    /// interval, because this tick may be late.
     fn tick(&mut self, shares: &[Shared], is_last: bool, watch: &mut dyn FnMut(&Tick<'_>)) {
         let mut interval = Interval::default();
         for shared in shares {
@@ -605,7 +605,7 @@ fn reference_plan(plan: &Plan, reference: &Reference) -> Plan {
         protocol: Protocol::Http1,
         pipeline: 1,
         timeout: plan.timeout,
-        // The probe may go to a different network than the load.
+        // The probe may use a different network than the load.
         sources: Vec::new(),
         seed: plan.seed,
     }

@@ -1,6 +1,6 @@
 //! The resources for many WebSocket connections of one process: threads with descriptors, and source addresses with ports.
 //! In: the number of connections, the operator's settings, the limits of this host. Out: numbers of threads, addresses.
-//! Never: plans fewer connections than asked for; it refuses instead, and states what to change.
+//! Never: plans fewer connections than requested; it refuses instead, and states what to change.
 
 use crate::machine;
 use crate::plan::THREADS_MAX;
@@ -8,10 +8,10 @@ use crate::quantity::Sources;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use tidegate_reactor::worker;
 
-/// Descriptors that a thread needs besides its connections: standard streams, epoll, the publisher.
+/// Descriptors that a thread needs in addition to its connections: standard streams, epoll, the publisher.
 const OWN_DESCRIPTORS: u64 = 32;
-/// The part of its local ports that a source uses on loopback if no sources are given. connect(2) prefers ports of one
-/// parity, and looks at all of them for each connection once they are used up.
+/// The part of its local ports that a source uses on loopback if no sources are given. connect(2) prefers ports of one parity,
+/// and tries all of them for each connection once they are used up.
 const PORTS_USED: f64 = 0.4;
 
 /// The number of threads: those that were `given`, or as many as the descriptor limit requires, which applies to each.
@@ -31,8 +31,7 @@ pub(crate) fn threads(connections: u32, given: Option<u16>) -> Result<u16, Strin
     Ok(given.unwrap_or(needed as u16).min(connections.min(65_535) as u16))
 }
 
-/// Prepares the calling thread, which is number `number` of the client: one of its CPUs, and a descriptor table of its
-/// own.
+/// Prepares the calling thread, which is number `number` of the client: one of its CPUs, and its own descriptor table.
 ///
 /// # Errors
 /// A message for the operator if the thread cannot run on its CPU.

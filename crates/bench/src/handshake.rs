@@ -57,7 +57,8 @@ impl Handshake {
         out.extend_from_slice(&self.rest);
     }
 
-    /// The length of the response's head in `input`, and what the server agreed to; `None` if the head is incomplete.
+    /// The length of the response's head in `input`, and the parameters that the server accepted; `None` if the head is
+    /// incomplete.
     ///
     /// # Errors
     /// A message that states why the connection is not a WebSocket.

@@ -1,4 +1,4 @@
-//! Receives for the WebSocket connections of one thread, and keeps what is incomplete.
+//! Receives for the WebSocket connections of one thread, and keeps incomplete input.
 //! In: the readiness of a socket. Out: the bytes of each connection, in order; the ends of connections.
 //! Never: waits for a socket; copies a head or a frame that arrives whole.
 //! Limits: `READ_BYTES` of one receive call; `kept_max` bytes of a head or frame that arrives in pieces.
@@ -12,7 +12,7 @@ use std::io;
 
 /// The receive buffer of a thread's connections, and the starts of heads and frames that arrived in pieces.
 pub(crate) struct Input {
-    /// What one receive call returns, of any connection.
+    /// The buffer of receive calls, which all connections share.
     buffer: Vec<u8>,
     /// Incomplete heads and frames, by connection.
     kept: HashMap<u32, Vec<u8>>,
@@ -28,7 +28,7 @@ pub(crate) trait Connections {
     /// The input of all connections.
     fn input(&mut self) -> &mut Input;
 
-    /// Handles what is complete at the start of `bytes`, and returns its length. An error ends the connection.
+    /// Handles the complete units at the start of `bytes`, and returns their length. An error ends the connection.
     fn handle_bytes(&mut self, number: u32, bytes: &[u8]) -> Result<usize, String>;
 
     /// Ends a connection, with the reason for the report. It has no socket afterwards.
@@ -77,7 +77,7 @@ fn receive<C: Connections>(all: &mut C, number: u32, is_ending: bool) {
     all.input().buffer = buffer;
 }
 
-/// Handles received bytes after those that were kept, and keeps what is incomplete.
+/// Handles received bytes after those that were kept, and keeps incomplete input.
 fn handle<C: Connections>(all: &mut C, number: u32, bytes: &[u8]) -> Result<(), String> {
     let Some(mut kept) = all.input().kept.remove(&number) else {
         let used = all.handle_bytes(number, bytes)?;

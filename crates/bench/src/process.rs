@@ -156,7 +156,7 @@ impl Running {
         Ok(())
     }
 
-    /// How the program ended, and what to do about it; `None` while it runs.
+    /// The exit status of the program, and the advice about it; `None` while it runs.
     #[must_use]
     pub fn ended(&self) -> Option<String> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -413,7 +413,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         assert_eq!(probe_port(address), PortState::Open);
-        // With a backlog of 0, one connection may wait: the one that fills it is the last to be established.
+        // With a backlog of 0, one connection may wait: the connection that fills it is the last to be established.
         rustix::net::listen(&listener, 0).unwrap();
         let mut queued = Vec::new();
         while let Ok(stream) = TcpStream::connect_timeout(&address, PROBE_MAX) {

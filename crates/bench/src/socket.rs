@@ -23,7 +23,7 @@ pub(crate) const EVENTS_MAX: usize = 512;
 /// Begins a connection, and registers it under `key`.
 ///
 /// # Errors
-/// What the kernel refused.
+/// The operation that the kernel refused.
 pub(crate) fn connect(
     epoll: &OwnedFd,
     address: SocketAddr,

@@ -63,7 +63,7 @@ impl Url {
         self.host.trim_start_matches('[').trim_end_matches(']')
     }
 
-    /// Whether requests to both URLs go over the same connections.
+    /// Whether requests to both URLs use the same connections.
     fn has_authority_of(&self, other: &Self) -> bool {
         (self.is_secure, self.port) == (other.is_secure, other.port)
             && self.host.eq_ignore_ascii_case(&other.host)
@@ -157,7 +157,7 @@ pub struct Request {
     pub is_head: bool,
     /// The head for HTTP/2.
     pub(crate) head: Head,
-    /// Where the content begins in `bytes`.
+    /// The offset of the content in `bytes`.
     content_at: usize,
 }
 

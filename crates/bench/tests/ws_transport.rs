@@ -18,7 +18,7 @@ use tidegate_wire::websocket::{
     Policy, Role, WINDOW_BITS_MAX, encode_deflated, encode_message,
 };
 
-/// What a server does besides sending messages back.
+/// What a server does in addition to sending messages back.
 #[derive(Clone, Copy, Default)]
 struct Ways {
     /// Agrees to compression.

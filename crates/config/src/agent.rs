@@ -13,7 +13,7 @@ use crate::table::Table;
 /// Maximum length of `send`.
 const SEND_BYTES_MAX: usize = 256;
 
-/// Reads how the agents of `pool`, whose servers were read, are asked; `None` if there are none.
+/// Reads how the agents of `pool`, whose servers were read, are queried; `None` if there are none.
 pub(crate) fn read(pool: &Pool, table: &Table<'_>, notes: &mut Notes) -> Option<AgentCheck> {
     let settings = table.open_table("agent", notes)?;
     let (every, timeout) = (Span::from_secs(2), Span::from_secs(1));

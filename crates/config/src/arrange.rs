@@ -3,9 +3,9 @@
 //! Never: lets an index name something else while it is in use: a removed part stays in its list, marked, and its
 //! index is given away only when nothing uses it.
 //! Limits: `INDEXES_MAX` listeners, pools, and servers of a pool, the removed ones that are in use included. Removed parts at the
-//! end of a list leave the list once nothing uses them.
-//! Invariant: a listener is known by its address, a pool by its name, a server by its pool and its address (of several
-//! with the same address, by their order). Routes refer to indexes of the same configuration.
+//! end of a list are dropped once nothing uses them.
+//! Invariant: a listener is identified by its address, a pool by its name, a server by its pool and its address (and among
+//! servers with the same address by their order). Routes refer to indexes of the same configuration.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use tidegate_base::Address;
 
 use crate::model::{Action, Bind, Config, Forward, LuaApp, Pool, ServerAddress, Upstream};
 
-/// The most indexes of one kind.
+/// Maximum number of indexes of one kind.
 pub const INDEXES_MAX: usize = u16::MAX as usize;
 
-/// The most applications that a process has had, those that were removed included.
+/// Maximum number of applications that a process has had, those that were removed included.
 pub const APPS_MAX: usize = 4096;
 
 /// The number of a configuration, counted from the start of the process.
@@ -34,7 +34,7 @@ pub enum PartIndex {
     Server(u16, u16),
 }
 
-/// Since when an index names what it names.
+/// The generations in which an index names its part.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Life {
     /// The first generation in which the index named this part.
@@ -48,12 +48,12 @@ impl Life {
         Self { since, gone_since: None }
     }
 
-    /// The life of a listener: one that is switched off is treated as a removed one whose index stays taken.
+    /// The life of a listener: a part that is switched off is treated as a removed part whose index stays taken.
     fn switched(self, is_off: bool, earlier: Option<Generation>, now: Generation) -> Self {
         Self { gone_since: is_off.then(|| earlier.unwrap_or(now)), ..self }
     }
 
-    /// Whether the part was gone already in the generation before `now`, so that its users are known.
+    /// Whether the part was removed in a generation before `now`, so that its users are known.
     fn was_gone_before(&self, now: Generation) -> bool {
         self.gone_since.is_some_and(|since| since < now)
     }
@@ -65,7 +65,7 @@ impl Life {
     }
 }
 
-/// Since when the settings of a server are what they are.
+/// The generations in which a server and its limit were last changed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ServerLife {
     /// The life of the server itself.
@@ -172,7 +172,7 @@ impl Arranged {
         next.place_forwards();
         let config = Arc::make_mut(&mut next.config);
         for (index, listener) in config.listeners.iter_mut().enumerate() {
-            // The tables of a removed listener may be gone, too.
+            // The tables of a removed listener may have been removed, too.
             if !next.file_listeners.contains(&index) {
                 listener.counting.clear();
             }
@@ -292,7 +292,7 @@ impl Arranged {
         for (life, _) in self.listeners.iter_mut().zip(kept).filter(|(_, kept)| !kept) {
             life.gone_since.get_or_insert(generation);
         }
-        // A listener that is switched off is gone, too, but it has a place.
+        // A listener that is switched off counts as removed, too, but keeps its index.
         let end = indexes.iter().map(|placing| placing.index + 1).max().unwrap_or(0);
         while self.listeners.len() > end
             && let Some(life) = self.listeners.last()
@@ -419,7 +419,7 @@ impl PoolLife {
     }
 }
 
-/// The parts that are gone, of these listeners and pools.
+/// The removed parts of these listeners and pools.
 pub fn removed<'a>(
     listeners: &'a [Life],
     pools: &'a [PoolLife],
@@ -434,7 +434,7 @@ pub fn removed<'a>(
     of_listeners.map(|(at, _)| PartIndex::Listener(at)).chain(of_pools)
 }
 
-/// Where a part is placed.
+/// The index of a part.
 struct Placing {
     /// Its index. Indexes beyond the earlier ones are in the order of the wanted parts.
     index: usize,

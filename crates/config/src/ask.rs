@@ -16,7 +16,7 @@ use crate::table::{Located, Table};
 /// Maximum number of fields that a request gets from an answer.
 const COPIED_MAX: usize = 32;
 
-/// The settings that only go with `ask`.
+/// The settings that require `ask`.
 pub(crate) const OF_ASK: [&str; 3] = ["path", "host", "copy"];
 
 /// Reads the settings; `None` if the pool or the path is absent or cannot be used.
@@ -75,8 +75,8 @@ pub(crate) fn check(route: &Table<'_>, ask: &AskAuth, edits: &FieldEdits, notes:
     }
 }
 
-/// Notes an error if a text of the route, or the choice of a server, reads a field that the route copies from the answer: it
-/// is read before the answer comes, so the value would be the client's own.
+/// Notes an error if a text of the route, or the choice of a server, reads a field that the route copies from the answer: it is
+/// read before the response arrives, so the value would be the client's own.
 pub(crate) fn check_readers(
     route: &Table<'_>,
     (handling, action): (&Handling, &Action),

@@ -20,7 +20,7 @@ use crate::user_name;
 /// Maximum number of users in a file.
 const USERS_MAX: usize = 100_000;
 
-/// Who may use a route.
+/// The users and requests that a route admits.
 #[derive(Default)]
 pub(crate) struct Auth {
     /// Users with passwords.

@@ -21,7 +21,7 @@ use crate::units;
 /// The shortest and the longest window.
 const WINDOW: Range<Span> = Span::from_secs(1)..Span::from_secs(24 * 3600 + 1);
 
-/// The most bytes of memory of a table.
+/// Maximum memory in bytes of a table.
 const TABLE_BYTES_MAX: u64 = 1 << 30;
 
 /// The tables of a file.
@@ -146,7 +146,7 @@ fn read_one(table: &Table<'_>, into: &mut CountTable, notes: &mut Notes) {
     }
 }
 
-/// What is counted, such as `requests/10s`; without a number, the unit is one.
+/// The event that is counted, such as `requests/10s`; without a number, the unit is one.
 fn parse_count(text: &str) -> Result<Count, ValueError> {
     let (word, window) = match text.split_once('/') {
         Some((word, window)) => (word.trim(), Some(window.trim())),

@@ -21,7 +21,7 @@ const CLIENT_MARK: &str = "@web/client/tidegate.js@";
 const CONFIGURATION_MARK: &str = "@docs/configuration.md@";
 /// The page about the configuration. Only its part before the reference is in the binary.
 const CONFIGURATION: &str = include_str!("../../../docs/configuration.md");
-/// What the reference part begins and ends with.
+/// The markers around the reference part.
 const REFERENCE_MARKS: [&str; 2] = ["<!-- settings: begin -->\n", "<!-- settings: end -->\n"];
 /// The part before the reference, as a copy: a slice would keep the whole page in the binary.
 const GUIDE: [u8; end_of(CONFIGURATION, REFERENCE_MARKS[0])] = copy_start(CONFIGURATION);
@@ -41,7 +41,7 @@ const DOCUMENTS: [(&str, &str); 12] = [
     ("@docs/websocket.md@", include_str!("../../../docs/websocket.md")),
 ];
 
-/// Where `mark` ends in `text`.
+/// The offset in `text` at which `mark` ends.
 const fn end_of(text: &str, mark: &str) -> usize {
     let (text, mark) = (text.as_bytes(), mark.as_bytes());
     let mut at = 0;

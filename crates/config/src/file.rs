@@ -65,7 +65,7 @@ pub struct Loaded {
     pub config: Config,
     /// Valid settings that are probably not intended.
     pub warnings: Warnings,
-    /// Where the text names files and servers, for errors that are found outside of this crate.
+    /// The places where the text names files and servers, for errors that are found outside of this crate.
     pub places: SettingPositions,
 }
 
@@ -141,7 +141,7 @@ pub(crate) fn note_syntax(
         let note = Note::new(Kind::Syntax, place.start + start..place.end + start, what);
         return notes.error(note.help(
             "begin with [[listener]] and bind = \"0.0.0.0:80\", [[route]] and proxy = \"app\", [pool.app] and servers = \
-             [\"127.0.0.1:8000\"], each setting in a line of its own; errors then state Tidegate's names for settings of other programs",
+             [\"127.0.0.1:8000\"], each setting on its own line; errors then state Tidegate's names for settings of other programs",
         ));
     }
     let mut unquoted_to = 0;
@@ -216,7 +216,7 @@ fn first_of_two(text: &str, root: &DeTable<'_>, second: &Range<usize>) -> Option
     first.map(|at| text[..at].matches('\n').count() + 1)
 }
 
-/// The fix for the syntax errors of users who expect another format.
+/// The fix for syntax errors that users of other formats make.
 fn syntax_help(message: &str) -> Option<&'static str> {
     message.contains("key with no value").then_some(
         "the file is TOML: headers such as [[listener]], [[route]] and [pool.NAME], and below them lines such as \

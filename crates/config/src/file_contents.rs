@@ -103,12 +103,12 @@ struct Supplier<F> {
     read: F,
     /// The files read so far.
     known: BTreeMap<String, Result<Vec<u8>, String>>,
-    /// What is wrong.
+    /// The error.
     findings: Vec<Finding>,
 }
 
 impl<F: FnMut(&str) -> Result<Vec<u8>, String>> Supplier<F> {
-    /// What `parse` makes of the content of a file; `None` if something is wrong.
+    /// The result of `parse` for the content of a file; `None` if something is wrong.
     fn bytes<T>(
         &mut self,
         owner: Owner,

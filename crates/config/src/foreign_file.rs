@@ -34,7 +34,7 @@ const NGINX: [&str; 22] = [
 /// Words that begin the sections of HAProxy's files.
 const HAPROXY: [&str; 8] =
     ["global", "defaults", "frontend", "backend", "listen", "userlist", "resolvers", "peers"];
-/// Words that begin lines of Caddy's files, besides the addresses of sites.
+/// Words that begin lines of Caddy's files, in addition to the addresses of sites.
 const CADDY: [&str; 8] = [
     "reverse_proxy",
     "file_server",
@@ -46,7 +46,7 @@ const CADDY: [&str; 8] = [
     "import",
 ];
 
-/// What a text seems to be, and the range of the line that shows it; `None` if it may be TOML.
+/// The apparent format of a text, and the range of the line that shows it; `None` if it may be TOML.
 pub(crate) fn recognize(text: &str) -> Option<(&'static str, Range<usize>)> {
     let mut start = 0;
     for line in text.split_inclusive('\n') {

@@ -1,4 +1,4 @@
-//! HTTP/2 towards the servers of a pool: its settings, and which protocols a pool may speak.
+//! HTTP/2 to the servers of a pool: its settings, and which protocols a pool may speak.
 //! In: `[pool.NAME]`. Out: `PoolHttp2`; answers about a pool.
 
 use crate::model::{Pool, PoolTls};
@@ -47,7 +47,7 @@ pub(crate) fn read(pool: &mut Pool, table: &Table<'_>, notes: &mut Notes) {
         let note = Note::new(Kind::Conflict, table.key_place("h2c"), what);
         notes.error(note.help("remove it, and write tls = { alpn = [\"h2\", \"http/1.1\"] }"));
     } else if pool.proxy_protocol.is_some() && pool.may_speak_http2() {
-        let what = "clients share connections of HTTP/2, but a PROXY header names one client";
+        let what = "clients share HTTP/2 connections, but a PROXY header names one client";
         let note = Note::new(Kind::Conflict, table.key_place("proxy-protocol"), what);
         notes.error(note.help("remove `proxy-protocol`, or HTTP/2 (`h2c`, \"h2\" in `alpn`)"));
     }

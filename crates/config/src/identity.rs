@@ -10,7 +10,7 @@ use crate::pattern::ValueError;
 use crate::report::Notes;
 use crate::table::Table;
 
-/// Fields that have a meaning of their own.
+/// Fields that have a special meaning.
 const TAKEN: [&str; 22] = [
     "host",
     "cookie",

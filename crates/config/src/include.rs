@@ -57,8 +57,8 @@ pub fn includes(text: &str) -> Vec<Include> {
     patterns.take(PATTERNS_MAX).collect()
 }
 
-/// Whether the name of a file fits a pattern: `*` stands for any characters, `?` for one. A name that begins with a point
-/// fits only a pattern that does.
+/// Whether the name of a file fits a pattern: `*` matches any characters, `?` matches one. A name that begins with a point fits
+/// only a pattern that does.
 #[must_use]
 pub fn fits(pattern: &str, name: &str) -> bool {
     if name.starts_with('.') && !pattern.starts_with('.') {
@@ -67,7 +67,7 @@ pub fn fits(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), name.chars().collect());
     let (mut p, mut n) = (0, 0);
-    // The last `*`, and how much of the name it stands for.
+    // The last `*`, and how much of the name it matches.
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
         match pattern.get(p) {

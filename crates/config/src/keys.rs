@@ -21,7 +21,7 @@ pub struct Key {
     pub name: &'static str,
     /// Values that the setting accepts.
     pub shape: Shape,
-    /// What applies if the setting is absent.
+    /// The default if the setting is absent.
     pub preset: Preset,
     /// What the setting does; ends with a period.
     pub about: &'static str,
@@ -29,11 +29,11 @@ pub struct Key {
     pub reason: &'static str,
 }
 
-/// What applies if a setting is absent.
+/// The default if a setting is absent.
 pub enum Preset {
     /// The setting is required.
     Required,
-    /// There is no default value; `about` states what applies instead.
+    /// There is no default value; `about` states the behaviour without the setting.
     Absent,
     /// This default, written as a TOML value.
     Value(&'static str),
@@ -154,7 +154,7 @@ const fn key(
     Key { name, shape, preset, about, reason }
 }
 
-/// What a command states of a configuration.
+/// The part of a configuration that a command states.
 pub(crate) static COMMAND: Section = Section {
     path: "the command",
     about: "",

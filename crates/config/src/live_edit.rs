@@ -35,7 +35,7 @@ pub struct EditFiles<'f> {
 /// How many names a message lists.
 const LISTED_MAX: usize = 20;
 
-/// An edit. Pools are known by their names, servers by their addresses, listeners by their names or addresses.
+/// An edit. Pools are identified by their names, servers by their addresses, listeners by their names or addresses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LiveEdit {
     /// Adds a server to a pool.
@@ -118,7 +118,7 @@ pub enum LiveEdit {
 }
 
 impl LiveEdit {
-    /// Edits the configuration. Returns false if it is already as the edit would leave it. `files`: those that a new route may name.
+    /// Edits the configuration. Returns false if the edit would change nothing. `files`: those that a new route may name.
     ///
     /// # Errors
     /// The text states why the edit is refused. The configuration has not changed.
@@ -147,7 +147,7 @@ impl LiveEdit {
 }
 
 impl LiveEdit {
-    /// The addresses of servers that the edit adds; none if its text is wrong, which `apply` states.
+    /// The addresses of servers that the edit adds; empty if its text is invalid, which `apply` reports.
     #[must_use]
     pub fn added_addresses(&self) -> Vec<ServerAddress> {
         match self {

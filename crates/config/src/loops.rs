@@ -1,4 +1,4 @@
-//! Warnings about valid files whose requests would go round in circles, or speak plain HTTP to port 443.
+//! Warnings about valid files whose requests would loop, or speak plain HTTP to port 443.
 //! In: checked routes, listeners, pools. Out: warnings.
 //! Limits: `HOPS_MAX` redirects are followed from up to `STARTS_MAX` hosts and as many paths of a route, and `ROUTES_MAX` routes
 //! are examined.
@@ -21,7 +21,7 @@ use crate::unreachable_routes::{covers_each, covers_host, covers_path};
 const HOPS_MAX: usize = 20;
 /// Maximum number of hosts, and of paths, of a route from which redirects are followed.
 const STARTS_MAX: usize = 8;
-/// What values that are not known in advance, such as those of fields, may be.
+/// The possible values of parts that are not known in advance, such as fields.
 const UNKNOWN_VALUES: [&str; 2] = ["", "any"];
 /// Maximum number of routes that are examined. Later routes cause no warning.
 const ROUTES_MAX: usize = 1000;

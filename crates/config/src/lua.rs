@@ -24,9 +24,9 @@ pub struct LuaApp {
     pub script: String,
     /// The interface that the script was written for, if it is another one.
     pub layer: Option<LuaLayer>,
-    /// The scripts of the phases besides `script`, by name. Only with the layer `Ngx`.
+    /// The scripts of the phases other than `script`, by name. Only with the layer `Ngx`.
     pub phases: Vec<(String, String)>,
-    /// What the script reads as `tide.config`.
+    /// The value that the script reads as `tide.config`.
     pub settings: Vec<(String, LuaSetting)>,
     /// The dictionaries that all its VMs share, and their sizes in bytes.
     pub shared: Vec<(String, usize)>,
@@ -73,7 +73,7 @@ impl Default for LuaApp {
     }
 }
 
-/// An interface of Lua applications besides Tidegate's own.
+/// An interface of Lua applications other than Tidegate's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LuaLayer {
     /// That of services of LAppS.

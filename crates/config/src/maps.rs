@@ -140,7 +140,7 @@ fn read_entries(table: &Table<'_>, map: &mut ValueMap, notes: &mut Notes) -> Vec
         // TOML itself refuses the same key twice.
         Err(MapFault::SameKey { second, .. }) => {
             let place = names.get(second).cloned().unwrap_or_default();
-            let what = "this key is already in the map, in another spelling";
+            let what = "this key is already in the map, written differently";
             notes.error(Note::new(Kind::Duplicate, place, what).help("remove the duplicate"));
         }
         Err(MapFault::Key { line, what }) => {

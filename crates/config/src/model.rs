@@ -107,7 +107,7 @@ pub struct Config {
     pub origins: Origins,
 }
 
-/// `[log]`: what is written about requests.
+/// `[log]`: the lines about requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
     /// The access log; `None`: no access log.
@@ -117,21 +117,21 @@ pub struct Log {
 /// `log.access`: one line for each request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLog {
-    /// Where the lines go.
+    /// The destination of the lines.
     pub to: AccessTarget,
     /// The form of a line.
     pub format: AccessFormat,
-    /// What the lines contain besides.
+    /// Further contents of the lines.
     pub captures: CaptureNames,
     /// The requests that are logged.
     pub only: AccessFilter,
-    /// A request that took at least this long is logged whatever `only` and `sample` are; `None`: none is.
+    /// A request that took at least this long is logged whatever `only` and `sample` are; `None`: the duration does not matter.
     pub slow: Option<Span>,
-    /// Parts per million of the requests that ended as intended of which a line is written.
+    /// Share of the requests that ended normally for which a line is written, in parts per million.
     pub sample: u32,
 }
 
-/// What lines of the access log contain of the messages and the client.
+/// The parts of the messages and of the client's certificate that lines of the access log contain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaptureNames {
     /// Names of request fields, in lower case; each once.
@@ -183,7 +183,7 @@ pub enum AccessFormat {
 pub enum AccessFilter {
     /// Every request.
     All,
-    /// Requests that failed: a status of 400 or more, or an exchange that did not end as intended.
+    /// Requests that failed: a status of 400 or more, or an exchange that did not end normally.
     Errors,
 }
 
@@ -235,7 +235,7 @@ pub const SAME_ORIGIN: &str = "same-origin";
 pub enum Compression {
     /// No compression.
     Off,
-    /// Each message is compressed by itself.
+    /// Each message is compressed independently.
     Shared,
     /// Messages refer to earlier messages of their connection.
     Dedicated,
@@ -297,7 +297,7 @@ pub struct Listener {
     pub tls: Option<ListenerTls>,
     /// Whether clients may begin with HTTP/2 on a plain connection.
     pub h2c: bool,
-    /// Where connections are forwarded without reading HTTP; `None`: the listener serves HTTP.
+    /// The destination to which connections are forwarded without reading HTTP; `None`: the listener serves HTTP.
     pub forward: Option<Forward>,
     /// A command has switched the listener off: it accepts no connection. Always false in a file.
     pub is_off: bool,
@@ -497,7 +497,7 @@ pub struct ClientTimeouts {
     pub body: Span,
 }
 
-/// `[[route]]`: selects requests and states what happens to them.
+/// `[[route]]`: selects requests and defines what happens to them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
     /// Index of the only listener that the route applies to; `None`: all listeners.
@@ -520,9 +520,9 @@ pub struct Route {
     pub hsts: Option<Hsts>,
     /// Settings of the route's WebSocket connections; `None`: those of [`Config::websocket`].
     pub websocket: Option<WebSocket>,
-    /// What happens to the request and its response besides the action.
+    /// What happens to the request and its response in addition to the action.
     pub handling: Handling,
-    /// What happens to the request.
+    /// The action for the request.
     pub action: Action,
     /// Whether a command has switched the route off: it matches no request.
     pub is_off: bool,
@@ -595,7 +595,7 @@ pub struct CertificateTest {
     pub fingerprints: Vec<String>,
 }
 
-/// What a route does.
+/// The action of a route.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Action {
     /// Sends a fixed response.
@@ -608,7 +608,7 @@ pub enum Action {
     Echo,
     /// Connects the client with a push hub.
     Push(PushRoute),
-    /// Hands the request to the Lua application with this index.
+    /// Passes the request to the Lua application with this index.
     Lua(usize),
     /// Forwards the request to a server of a pool.
     Proxy(Proxy),
@@ -676,19 +676,19 @@ pub struct Pool {
     pub name: String,
     /// How the server for a request is chosen.
     pub balance: Balance,
-    /// Sessions that stay with a server; `None`: each request is balanced by itself.
+    /// Sessions that stay with a server; `None`: each request is balanced independently.
     pub sticky: Option<Sticky>,
-    /// Requests with the same key stay with one server; `None`: they do not. Not together with `sticky`.
+    /// Keeps requests with the same key on one server; `None`: no table of keys. Not together with `sticky`.
     pub stay: Option<Stay>,
     /// The servers; at least one, and at least one with a weight above 0.
     pub servers: Vec<Upstream>,
-    /// How servers are checked; `None`: they are not.
+    /// How servers are checked; `None`: no checks.
     pub health: Option<HealthCheck>,
-    /// How servers' agents are asked; `None`: there are none.
+    /// How servers' agents are checked; `None`: no agents.
     pub agent: Option<AgentCheck>,
     /// When servers are avoided because their requests fail; `None`: only after a failed connect.
     pub eject: Option<Eject>,
-    /// How long the weight of a server that is up again grows to its full value; zero: it has it at once.
+    /// How long the weight of a server that is up again takes to grow to its full value; zero: no time.
     pub slow_start: Span,
     /// Timeouts for servers.
     pub timeouts: ServerTimeouts,
@@ -696,11 +696,11 @@ pub struct Pool {
     pub reuse: Reuse,
     /// How many further attempts are made after the first one failed, if that is safe.
     pub retries: u32,
-    /// The failures after which it is made.
+    /// The failures after which a further attempt is made.
     pub retry_on: RetryOn,
     /// Time before servers are tried again if all have failed; at most the time to connect.
     pub retry_pause: Span,
-    /// Maximum number of requests that wait until a server has fewer requests than its `connections-max`, shared out among
+    /// Maximum number of requests that wait until a server has fewer requests than its `connections-max`, divided among
     /// the workers.
     pub queue_max: u32,
     /// Whether a request waits in the queue although its client has ended its direction of the connection.
@@ -711,7 +711,7 @@ pub struct Pool {
     pub proxy_protocol: Option<ProxyVersion>,
     /// Whether servers receive the trailer fields of requests.
     pub trailers: bool,
-    /// Whether responses that deviate from HTTP's grammar are rejected even if they have only one reading.
+    /// Whether responses that deviate from HTTP's grammar are rejected even if they can be read in only one way.
     pub strict: bool,
     /// TLS settings; `None`: plain HTTP.
     pub tls: Option<PoolTls>,

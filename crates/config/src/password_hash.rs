@@ -1,5 +1,5 @@
 //! Checks the hashes of passwords in a file with users.
-//! In: a hash as text. Out: what verifying a password against it costs, or what is wrong with it.
+//! In: a hash as text. Out: the cost of verifying a password against it, or what is wrong with it.
 //! Never: verifies a password; repeats the hash in a message.
 //! Limits: `BCRYPT_COST`, `ROUNDS`, `MEMORY_KIB`, `PASSES_MAX`, `LANES_MAX`: a request of anyone can cause one
 //! verification, so each of them is bounded to a few seconds of a thread and 256 MiB.
@@ -15,15 +15,15 @@ const ROUNDS: RangeInclusive<u32> = 1000..=2_000_000;
 const ROUNDS_DEFAULT: u32 = 5000;
 /// The memory of argon2 in KiB.
 const MEMORY_KIB: RangeInclusive<u32> = 8..=262_144;
-/// The most passes of argon2 (`t`).
+/// Maximum number of passes of argon2 (`t`).
 const PASSES_MAX: u32 = 16;
-/// The most lanes of argon2 (`p`).
+/// Maximum number of lanes of argon2 (`p`).
 const LANES_MAX: u32 = 16;
 /// The bytes of argon2's salt and output.
 const SALT_BYTES: RangeInclusive<usize> = 8..=48;
 const OUTPUT_BYTES: RangeInclusive<usize> = 10..=64;
 
-/// What verifying a password costs. Hashes with equal costs take the same time.
+/// The cost of verifying a password. Hashes with equal costs take the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HashCost {
     /// bcrypt: the binary logarithm of the rounds.

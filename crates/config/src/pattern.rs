@@ -315,7 +315,7 @@ pub(crate) fn parse_authority(text: &str) -> Result<String, ValueError> {
     }
 }
 
-/// A port above 0 in its only spelling: with "080", the address of a server would have two names.
+/// A port above 0 in its only form: with "080", the address of a server would have two names.
 fn parse_port(text: &str) -> Option<u16> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
     text.parse().ok().filter(|_| is_plain)
@@ -380,12 +380,12 @@ fn is_regex_like(text: &str) -> bool {
         || [".*", ".+", "(?", "**", "/:"].iter().any(|part| text.contains(part))
 }
 
-/// What patterns of paths can be, for expressions that have no counterpart.
+/// The possible forms of path patterns, for expressions that have no counterpart.
 const PATH_FORMS: &str = "list the paths, such as path = [\"/a\", \"/b/*\"]; a path can end with \"/*\" and have \
                           segments such as \"/{id}\"";
 
-/// The fix for a path that is a regular expression, or a pattern of another program. It never matches more than what
-/// begins with the literal start of the expression.
+/// The fix for a path that is a regular expression, or a pattern of another program. It matches only paths that begin with the
+/// literal start of the expression.
 fn without_regex(text: &str) -> String {
     let text = text.trim_start_matches(['^', '~', ' ']).trim_start_matches(['*', ' ']);
     let text = text.trim_start_matches('^');

@@ -17,7 +17,7 @@ use crate::remote_keys::{self, Names};
 use crate::report::{Kind, Note, Notes};
 use crate::table::{Located, Table, texts_of};
 
-/// `[push.NAME]`: channels, and what their clients may do.
+/// `[push.NAME]`: channels, and the permissions of their clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Push {
     /// Name in routes and counters; unique.
@@ -58,7 +58,7 @@ pub struct Push {
     pub queue_bytes_max: usize,
     /// Maximum number of the messages that wait for a client.
     pub queue_messages_max: u32,
-    /// What happens beyond these limits.
+    /// The policy beyond these limits.
     pub slow: Slow,
     /// How long a connection lasts; `None`: without a limit.
     pub connection_age_max: Option<Span>,
@@ -75,31 +75,31 @@ pub struct Push {
 pub struct Namespace {
     /// The name before the colon; empty for the channels without a namespace.
     pub name: String,
-    /// Who may subscribe.
+    /// The clients that may subscribe.
     pub subscribe: Subscribe,
-    /// Who may publish besides the server API.
+    /// The clients that may publish, in addition to the server API.
     pub publish: Permit,
     /// How many messages a channel keeps; 0: no history.
     pub history: u32,
     /// How long a message is kept.
     pub history_age: Span,
-    /// Who may read the history besides the server API.
+    /// The clients that may read the history, in addition to the server API.
     pub read_history: Permit,
     /// Whether the hub lists the clients of a channel.
     pub presence: bool,
-    /// Who may read that list besides the server API.
+    /// The clients that may read that list, in addition to the server API.
     pub read_presence: Permit,
     /// Whether clients receive a message when another client joins or leaves.
     pub join_leave: bool,
     /// Subscribers get only the newest of the messages within this time; `None`: subscribers get each message.
     pub conflate: Option<Span>,
-    /// The events that go to the backend.
+    /// The events that are sent to the backend.
     pub backend_events: Vec<BackendEvent>,
     /// Which messages clients may get as patches.
     pub deltas: Deltas,
     /// Whether clients may filter messages by their tags.
     pub tag_filters: bool,
-    /// Whether a client does not get what it has published.
+    /// Whether a client does not get its own publications.
     pub exclude_sender: bool,
     /// Whether users may subscribe to channels whose names list them.
     pub user_channels: bool,
@@ -129,7 +129,7 @@ pub enum Subscribe {
     Anyone,
 }
 
-/// Who may do something that the server API may always do.
+/// The clients that may do something that the server API may always do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Permit {
     /// No client.
@@ -189,7 +189,7 @@ pub fn is_channel_pattern(name: &str) -> bool {
 const KEY_BYTES_MIN: usize = 16;
 
 impl Namespace {
-    /// Whether an event of the channels goes to the backend.
+    /// Whether an event of the channels is sent to the backend.
     #[must_use]
     pub fn sends(&self, event: BackendEvent) -> bool {
         self.backend_events.contains(&event)

@@ -38,7 +38,7 @@ pub struct PushBackend {
     pub calls_per_address_max: u32,
 }
 
-/// An event that the backend is asked about or told of.
+/// An event about which the backend decides or is notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BackendEvent {
     /// A client connects.

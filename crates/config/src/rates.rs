@@ -18,7 +18,7 @@ use crate::units;
 const RATES_MAX: usize = 8;
 /// The shortest and the longest period.
 const PERIOD: Range<Span> = Span::from_millis(1)..Span::from_secs(24 * 3600 + 1);
-/// The most requests in a period.
+/// Maximum number of requests in a period.
 const COUNT_MAX: u32 = 1_000_000_000;
 
 /// How long a request in a tarpit waits if the file does not state it.
@@ -139,7 +139,7 @@ pub(crate) fn parse_limit(text: &str) -> Result<(u32, Span), ValueError> {
     }
 }
 
-/// What requests are counted by. `has_claims`: the claims of the token are known where the key is used.
+/// The key by which requests are counted. `has_claims`: the claims of the token are known where the key is used.
 pub(crate) fn parse_key(text: &str, has_claims: bool) -> Result<Placeholder, ValueError> {
     let named = |rest: &str| pattern::is_token(rest).then(|| rest.to_owned());
     let known = match text.split_once(':') {

@@ -17,7 +17,7 @@ pub const VALUE_BYTES_MAX: usize = 64 * 1024;
 /// Maximum size of the name in a reference in bytes: `file:` and the longest path that Linux permits.
 const NAME_BYTES_MAX: usize = 5 + 4096;
 
-/// What a reference names.
+/// The target of a reference.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reference<'a> {
     /// A variable of the environment.
@@ -34,7 +34,7 @@ pub type Lookup<'a> = dyn FnMut(Reference<'_>) -> Result<String, String> + 'a;
 enum Piece<'a> {
     /// Text as it is.
     Text(&'a str),
-    /// What is between `${` and `}`.
+    /// The text between `${` and `}`.
     Reference(&'a str),
 }
 

@@ -1,4 +1,4 @@
-//! Reads where public keys of tokens come from: `keys = "https://id.example/jwks.json"`, or a file.
+//! Reads the source of the public keys for tokens: `keys = "https://id.example/jwks.json"`, or a file.
 //! In: the table with the settings of the keys and of the authorities. Out: the path of the file, or the parts of the address.
 //! Never: fetches; accepts http except for localhost and loopback addresses: an attacker who can change the response in
 //! transit could then sign tokens.

@@ -27,7 +27,7 @@ pub enum Kind {
     Duplicate,
     /// A file that cannot be read, or whose content is wrong.
     File,
-    /// Requests that would come back to the same listener or route.
+    /// Requests that would return to the same listener or route.
     Loop,
     /// A required setting is absent.
     Missing,

@@ -400,7 +400,7 @@ fn read_action(
             let what = format!("the route has {} actions: {}", present.len(), present.join(", "));
             let note = Note::new(Kind::Conflict, table.key_place(second), what);
             notes.error(
-                note.help("keep one action, and move each other action to a [[route]] of its own"),
+                note.help("keep one action, and move each other action to a separate [[route]]"),
             );
             None
         }

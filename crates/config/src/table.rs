@@ -611,7 +611,7 @@ fn edit_of_field(section: &Section, word: &str, value: &Value<'_>) -> Option<Str
     Some(format!("write {setting} = {{ set = {{ {name} = {} }} }}", quoted(text)))
 }
 
-/// Where a setting of another section belongs. A section inside of this one is preferred.
+/// The section to which a misplaced setting belongs. A section inside of this one is preferred.
 fn elsewhere(section: &Section, word: &str) -> Option<String> {
     let known: Vec<&str> = sections()
         .into_iter()

@@ -1,6 +1,6 @@
 //! Reads `forward` of a listener (TCP mode).
 //! In: the table of a listener, the checked pools. Out: `Forward`.
-//! Invariant: a pool that connections without HTTP are forwarded to needs nothing of HTTP.
+//! Invariant: a pool that gets connections without HTTP has no setting that needs HTTP.
 
 use crate::listeners::refused;
 use crate::model::{Balance, Forward, HashKey, HostPattern, Listener, Placeholder, Pool, Template};
@@ -20,11 +20,12 @@ const OF_HTTP: [&str; 7] = [
     "h2c",
 ];
 
-/// Reads `forward` and checks that the other settings of the listener go with it.
+/// Reads `forward` and checks that the other settings of the listener can be combined with it.
 pub(crate) fn read(table: &Table<'_>, listener: &mut Listener, pools: &Pools, notes: &mut Notes) {
     let Some(value) = table.value("forward") else { return };
     for name in OF_HTTP.iter().filter(|name| table.value(name).is_some()) {
-        let what = format!("`{name}` concerns HTTP, which a listener with `forward` does not read");
+        let what =
+            format!("`{name}` applies to HTTP, which a listener with `forward` does not read");
         let note = Note::new(Kind::Conflict, table.key_place(name), what);
         notes.error(
             note.help(format!("remove `{name}`, or replace `forward` by a [[route]] with `proxy`")),
@@ -101,7 +102,7 @@ fn find(name: &Located, pools: &Pools, notes: &mut Notes) -> Option<usize> {
     Some(index)
 }
 
-/// What the pool needs of HTTP, and what to change.
+/// The setting of the pool that needs HTTP, and what to change.
 fn needs_http(pool: &Pool) -> Option<(&'static str, &'static str)> {
     if pool.may_speak_http2() {
         return Some((

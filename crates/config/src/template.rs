@@ -13,7 +13,7 @@ const TEMPLATE_BYTES_MAX: usize = 4096;
 /// Maximum number of placeholders in a text.
 const PLACEHOLDERS_MAX: usize = 32;
 
-/// Where the text is placed.
+/// The place for which the text is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
     /// The value of a header field.
@@ -37,7 +37,7 @@ impl Paths<'_> {
         self.0.iter().any(|path| has_segment(path, name))
     }
 
-    /// Whether each path has a part that `{rest}` stands for.
+    /// Whether each path ends with `/*`, so that `{rest}` has a value.
     fn has_rest(self) -> bool {
         self.0.iter().all(|path| match path {
             PathPattern::Below(_) => true,

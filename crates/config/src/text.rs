@@ -8,7 +8,7 @@ use core::ops::Range;
 /// A file within the text.
 #[derive(Clone, Debug)]
 struct Part {
-    /// Where its text begins.
+    /// The offset at which its text begins.
     start: usize,
     /// The name of the file in messages.
     name: String,

@@ -1,5 +1,5 @@
-//! Conditions of a route, and what two of them have in common.
-//! In: conditions read from the input. Out: their intersection, and whether one holds whenever another one does.
+//! Conditions of a route, and their intersections.
+//! In: conditions read from the input. Out: the intersection of two conditions, and whether one condition implies another one.
 //! Limits: `ALTERNATIVES_MAX` hosts, paths or addresses of one condition.
 
 use core::net::IpAddr;
@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use crate::document::Value;
 
-/// The most entries of one list.
+/// Maximum number of entries of one list.
 const ALTERNATIVES_MAX: usize = 1000;
 
-/// Where a tested value is.
+/// The part of the request that contains a tested value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Source {
     Header,
@@ -18,7 +18,7 @@ pub(crate) enum Source {
     Cookie,
 }
 
-/// What a value must be.
+/// A test of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Test {
     Present,
@@ -57,7 +57,7 @@ pub(crate) struct Condition {
     /// Networks, or names of sets as "set:NAME".
     pub(crate) clients: Option<Vec<String>>,
     pub(crate) tests: BTreeMap<(Source, String), Test>,
-    /// Comparisons with what tables have counted, by the names of the table and of the count.
+    /// Comparisons with the counts in tables, by the names of the table and of the count.
     pub(crate) counts: BTreeMap<(String, String), String>,
     /// Whether the listener speaks TLS.
     pub(crate) secure: Option<bool>,

@@ -116,7 +116,7 @@ impl Setting {
     }
 }
 
-/// What a block of the file is.
+/// The kind of a block of the file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum BlockKind {
     /// `[server]`, `[admin]` and the like.

@@ -1,8 +1,8 @@
-//! What the conversion has to say about lines of its input.
+//! The findings of the conversion about lines of its input.
 //! In: line numbers and reasons. Out: findings in the order of the lines, each once.
 //! Limits: `FINDINGS_MAX` findings, `QUOTED_CHARS_MAX` characters of a line.
 
-/// The most findings that are kept; the last one states that there are more.
+/// Maximum number of findings that are kept; the last one states that there are more.
 const FINDINGS_MAX: usize = 2000;
 /// How much of a line is quoted.
 const QUOTED_CHARS_MAX: usize = 160;
@@ -30,7 +30,7 @@ impl LineResult {
     }
 }
 
-/// What happened to one line.
+/// The result for one line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
     /// The number of the line, from 1; 0 concerns the whole file.
@@ -86,7 +86,7 @@ impl<'t> Findings<'t> {
         self.all.push(Finding { line, text, result, why });
     }
 
-    /// The findings in the order of their lines. A line that was not translated has no other remark than the reasons for it.
+    /// The findings in the order of their lines. For a line that was not translated, only the findings with the reasons are kept.
     pub(crate) fn sorted(&self) -> Vec<Finding> {
         let mut all = self.all.clone();
         all.sort_by_key(|finding| (finding.line, finding.result));

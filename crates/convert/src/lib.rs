@@ -1,6 +1,6 @@
 //! Translates configuration files of HAProxy and nginx into a configuration of Tidegate.
 //! In: the text of a file. Out: TOML, and a finding for each line that was not translated or that behaves differently.
-//! Never: reads a file that the text names; states as translated what it has left out.
+//! Never: reads a file that the text names; reports a part that was left out as translated.
 //! Limits: `INPUT_BYTES_MAX`, `ROUNDS_MAX`; `FINDINGS_MAX`, `ROUTES_MAX`, `RULES_MAX` and others in the modules.
 //! Invariant: the TOML is one that the configuration reader accepts. A setting that it does not accept becomes a finding.
 #![forbid(unsafe_code)]
@@ -25,7 +25,7 @@ pub use finding::{Finding, LineResult};
 pub const INPUT_BYTES_MAX: usize = 1 << 20;
 /// How often the reader may refuse settings, which are then left out.
 const ROUNDS_MAX: usize = 24;
-/// Settings without which a block would serve other requests than before, or serve them with less protection.
+/// Settings that a block needs: without them, it would serve other requests than before, or serve them with less protection.
 const ESSENTIAL: [&str; 19] = [
     "bind", "proxy", "respond", "redirect", "listener", "host", "path", "method", "client",
     "headers", "query", "cookies", "table", "allow", "deny", "auth", "rate", "tls", "forward",
@@ -40,12 +40,12 @@ const CONDITIONS: [&str; 9] =
 /// Fields about clients that every request to a server has.
 const OWN_FIELDS: [&str; 4] =
     ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "forwarded"];
-/// What happens to other values of these fields.
+/// The treatment of other values of these fields.
 const OWN_VALUE: &str =
     "Tidegate sets this field by itself, from the connection or from a proxy in `trusted`";
-/// What to do about a listener whose proxies are not known.
+/// The advice for a listener whose proxies are not known.
 const PROXIES: &str = "list the addresses of your proxies in `from`: every client of a listed address must send the header";
-/// What happens to lists of algorithms of TLS.
+/// The treatment of lists of TLS algorithms.
 const ALGORITHMS: &str = "all algorithms that Tidegate offers are considered secure; `ciphers` and `curves` of TLS choose among them";
 
 /// The program that a file is for.
@@ -67,7 +67,7 @@ impl Program {
         }
     }
 
-    /// The program whose configuration `text` seems to be.
+    /// The program for which `text` seems to be a configuration.
     #[must_use]
     pub fn of(text: &str) -> Option<Self> {
         const SECTIONS: [&str; 5] = ["global", "defaults", "frontend", "backend", "listen"];
@@ -131,7 +131,7 @@ pub fn convert(text: &str, name: &str, program: Program) -> Conversion {
     accept(document, &name, program, findings)
 }
 
-/// Leaves out what the configuration reader does not accept.
+/// Omits the parts that the configuration reader does not accept.
 fn accept(
     mut document: Document,
     name: &str,
@@ -175,7 +175,7 @@ fn accept(
         if refused.is_empty() {
             return Conversion { toml, findings: noted, is_accepted: false };
         }
-        // From the end, so that the indexes before it stay right.
+        // From the end, so that earlier indexes remain valid.
         let mut removed = None;
         for origin in refused.into_iter().rev() {
             if removed != Some(origin.block) && leave_out(&mut document, origin) {
@@ -192,7 +192,7 @@ fn source_line(document: &Document, origin: Origin) -> Option<usize> {
     Some(setting.map_or(block.line, |setting| setting.line))
 }
 
-/// What happens to a block when a part of it is left out.
+/// The treatment of a block of which a part is omitted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Loss {
     /// Only the part is left out.
@@ -201,7 +201,7 @@ enum Loss {
     Block,
     /// A route that refuses requests is left out.
     Refusal,
-    /// The route refuses all requests: without it, they would go to the next route that matches, without its protection.
+    /// The route refuses all requests: without it, they would reach the next route that matches, without its protection.
     Closed,
 }
 
@@ -238,7 +238,7 @@ impl Loss {
     }
 }
 
-/// Removes an element, a setting or a block, and returns whether other parts of the block have other places now, or none. A
+/// Removes an element, a setting or a block, and returns whether other parts of the block were moved or removed, too. A
 /// block without an essential setting is removed as a whole. A table is first written in several lines, so that the next error
 /// names the entry.
 fn leave_out(document: &mut Document, origin: Origin) -> bool {

@@ -1,7 +1,7 @@
-//! Where a text with placeholders is written.
+//! The places for which a text with placeholders is written.
 //! In: literal text. Out: the same text, escaped so that no part of it is read as a placeholder.
 
-/// Where the text is used.
+/// The place where the text is used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placement {
     /// The value of a field, or a path: braces are doubled.

@@ -1,5 +1,5 @@
 //! The whole configuration before it is written: settings of the process, listeners with their routes, pools.
-//! In: what the reader of HAProxy's or nginx's file has understood. Out: a document.
+//! In: the content of HAProxy's or nginx's file, as its reader has understood it. Out: a document.
 //! Invariant: if all listeners of HTTP have the same routes, the routes name no listener.
 
 use std::collections::BTreeSet;
@@ -45,7 +45,7 @@ impl Plan {
         new_name(&mut self.listener_names, wanted)
     }
 
-    /// The document. Notes what cannot be expressed.
+    /// The document. Notes a setting that cannot be expressed.
     pub(crate) fn document(mut self, findings: &mut Findings<'_>) -> Document {
         let mut blocks = Vec::new();
         if !self.server.is_empty() {

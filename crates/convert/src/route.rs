@@ -1,16 +1,16 @@
 //! Routes before they are written, and rules that are evaluated before them.
 //! In: routes in their order; a rule with a condition. Out: routes that do the same as the rule followed by the routes.
 //! Limits: `ROUTES_MAX` routes after a rule.
-//! Invariant: the first route that matches decides, as in Tidegate; a rule that ends the evaluation becomes a route of its own,
+//! Invariant: the first route that matches decides, as in Tidegate; a rule that ends the evaluation becomes a separate route,
 //! and a rule that changes something becomes copies of the later routes that are restricted to its condition.
 
 use crate::condition::{Clause, Condition, is_path_below};
 use crate::document::{Block, BlockKind, Value};
 
-/// The most routes that a rule may leave.
+/// Maximum number of routes after the translation of a rule.
 const ROUTES_MAX: usize = 500;
 
-/// What a route does.
+/// The action of a route.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
     Respond { status: u16, headers: Vec<(String, String)>, body: String },
@@ -37,7 +37,7 @@ pub(crate) enum Rewrite {
     Prefix { from: String, to: String },
 }
 
-/// A change of what a route does.
+/// A change of a route.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Edit {
     /// An entry of `request-headers` or `response-headers`: `set` or `add`, name and value.
@@ -69,7 +69,7 @@ impl Route {
         Self::new(Condition::default(), Action::Proxy { pool, host: None }, line)
     }
 
-    /// Applies `edit`, which comes before the edits that the route already has, if the action takes it.
+    /// Inserts `edit` before the edits that the route already has, if the action takes it.
     pub(crate) fn perform(&mut self, edit: &Edit) {
         let is_proxy = matches!(self.action, Action::Proxy { .. });
         let is_for_servers = match edit {
@@ -101,11 +101,11 @@ impl Route {
 pub(crate) const REQUESTS: &str = "request-headers";
 pub(crate) const RESPONSES: &str = "response-headers";
 
-/// What a rule does.
+/// The effect of a rule.
 pub(crate) enum Act<'a> {
     /// Ends the evaluation with these routes.
     End(&'a [Route]),
-    /// Changes what follows.
+    /// Changes the routes that follow.
     Change(&'a Edit),
 }
 
@@ -140,7 +140,7 @@ pub(crate) fn apply(
     }
 }
 
-/// `routes`, preceded by what `matching` makes of the conditions of `clauses`.
+/// `routes`, preceded by the routes that `matching` makes for the conditions of `clauses`.
 fn expand(
     routes: &[Route],
     clauses: &[Clause],

@@ -1,15 +1,15 @@
-//! The texts of agents. An agent is a program beside a server that states how much the server can take, in the words
+//! The lines of agents. An agent is a program next to a server that reports how much load the server can take, in the words
 //! of HAProxy's agent checks: `75%`, `up`, `down # reason`, `drain`.
-//! In: bytes of an agent. Out: what a text states, and the state of a server after it.
-//! Never: opens a connection; guesses: a text that is cut off, too long or has an unknown word changes nothing.
-//! Limits: `TEXT_BYTES_MAX` bytes of a text.
-//! Invariant: a text changes only the settings that it mentions.
+//! In: bytes of an agent. Out: the settings that a line contains, and the state of a server after it.
+//! Never: opens a connection; guesses: a line that is cut off, too long or has an unknown word changes nothing.
+//! Limits: `TEXT_BYTES_MAX` bytes of a line.
+//! Invariant: a line changes only the settings that it mentions.
 
 use core::fmt;
 
 use crate::health::{Outcome, ServerState};
 
-/// The most bytes of a text, without the end of its line.
+/// Maximum size in bytes of a text, without the end of its line.
 pub const TEXT_BYTES_MAX: usize = 1024;
 /// The largest weight of a server.
 pub const WEIGHT_MAX: u16 = 1000;
@@ -40,7 +40,7 @@ impl Operation {
     ];
 }
 
-/// What a text states.
+/// The contents of a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statement {
     /// The part of the server's weight, in percent.
@@ -111,9 +111,9 @@ impl Statement {
 pub enum Failure {
     /// Its connection failed, or ended before the text.
     Connection(Outcome),
-    /// The text has more than `TEXT_BYTES_MAX` bytes.
+    /// The line has more than `TEXT_BYTES_MAX` bytes.
     TooLong,
-    /// The text has an unknown word.
+    /// The line has an unknown word.
     UnknownWord,
 }
 
@@ -132,8 +132,8 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connection(outcome) => write!(f, "{outcome}"),
-            Self::TooLong => write!(f, "the text has more than {TEXT_BYTES_MAX} bytes"),
-            Self::UnknownWord => write!(f, "the text has an unknown word"),
+            Self::TooLong => write!(f, "the line has more than {TEXT_BYTES_MAX} bytes"),
+            Self::UnknownWord => write!(f, "the line has an unknown word"),
         }
     }
 }
@@ -159,7 +159,7 @@ impl TextReader {
     }
 }
 
-/// What the agent of a server has stated so far.
+/// The values that the agent of a server has reported so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgentState {
     /// Whether the server may get requests.
@@ -178,7 +178,7 @@ impl Default for AgentState {
 }
 
 impl AgentState {
-    /// Takes what a text states.
+    /// Applies the settings of a line.
     pub fn adopt(&mut self, statement: &Statement) {
         self.state = statement.state.unwrap_or(self.state);
         self.operation = statement.operation.unwrap_or(self.operation);
@@ -191,7 +191,7 @@ impl AgentState {
         self.operation == Operation::Up
     }
 
-    /// Whether the server takes requests, as far as its weight allows.
+    /// Whether the server takes requests, apart from its weight.
     #[must_use]
     pub fn takes_requests(self) -> bool {
         self.works() && self.state == ServerState::Ready

@@ -6,17 +6,17 @@
 
 use tidegate_base::{Moment, Span};
 
-/// The allowance is given out in pieces of what the rate admits in one part of a second: often enough for a steady flow,
+/// The allowance is given out in pieces: the amount that the rate admits in one part of a second: often enough for a steady flow,
 /// and seldom enough that small pieces cost little.
 const PIECES_PER_SECOND: u64 = 16;
 /// The smallest piece, unless it would take more than a second.
 const PIECE_BYTES_MIN: u64 = 1024;
-/// The most pieces that may be sent at once: one that is due, and one whose time has passed because the timer or the
-/// sender was late.
+/// Maximum number of pieces that may be sent at once: a piece that is due, and a piece whose time has passed because the timer or
+/// the sender was late.
 const BURST_PIECES: u64 = 2;
 const NANOS: u128 = 1_000_000_000;
 
-/// What may be transferred of one body.
+/// How many bytes of one body may be transferred.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Allowance {
     /// Bytes per second; at least 1.
@@ -27,7 +27,7 @@ pub struct Allowance {
     since: Option<Moment>,
     /// The bytes that were admitted at `since`.
     base: u64,
-    /// The bytes that were transferred since `since`. At most what the rate admits until now.
+    /// The bytes that were transferred since `since`. At most the amount that the rate admits until now.
     spent: u64,
 }
 
@@ -58,12 +58,12 @@ impl Allowance {
         if room < u128::from(most) {
             return room as u64;
         }
-        // What a slow sender did not use is lost.
+        // The part that a slow sender has not used expires.
         (self.since, self.base, self.spent) = (Some(now), most, 0);
         most
     }
 
-    /// Notes that `bytes`, up to what `room` has returned, were transferred.
+    /// Notes that `bytes`, at most the result of `room`, were transferred.
     pub fn spend(&mut self, now: Moment, bytes: u64) {
         let limited = bytes.saturating_sub(self.free);
         self.free -= bytes - limited;

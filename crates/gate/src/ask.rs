@@ -19,7 +19,7 @@ use crate::forward::{ForwardFault, RequestContext, encode_upstream_request};
 /// Maximum size in bytes of the field lines that are copied from a response into the client's request.
 pub const COPIED_BYTES_MAX: usize = HEAD_BYTES_MAX;
 
-/// Fields of the client's request that the authentication request leaves out.
+/// Fields of the client's request that the authentication request omits.
 const OMITTED: [&str; 7] = [
     "expect",
     "if-match",
@@ -30,7 +30,7 @@ const OMITTED: [&str; 7] = [
     "range",
 ];
 
-/// How a route asks an authentication server about its requests.
+/// How a route sends requests to its authentication server.
 #[derive(Debug)]
 pub struct AuthRequestEncoder {
     /// The index of the route.
@@ -79,14 +79,14 @@ impl AuthRequestEncoder {
         self.route
     }
 
-    /// The index of the pool that is asked.
+    /// The index of the pool of the authentication servers.
     #[must_use]
     pub const fn pool(&self) -> u16 {
         self.pool
     }
 
     /// Appends the head of the authentication request about the request `head`, which is forwarded with this `context`. The
-    /// method is GET. For a HEAD request it is HEAD, because a response that refuses the request goes to the client, and must
+    /// method is GET. For a HEAD request it is HEAD, because a response that refuses the request is sent to the client, and must
     /// have no body.
     ///
     /// # Errors

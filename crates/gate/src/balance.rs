@@ -17,7 +17,7 @@ use crate::permits;
 pub const AVOID_AFTER_FAILURE: Span = Span::from_secs(1);
 /// The number of tried servers that a request remembers. Further ones replace the oldest.
 pub const TRIED_MAX: usize = 8;
-/// The most points of a pool's hash ring. If the weights require more, each server gets proportionally fewer.
+/// Maximum number of points of a pool's hash ring. If the weights require more, each server gets proportionally fewer.
 pub const RING_POINTS_MAX: usize = 1 << 16;
 
 /// Points of the ring for each unit of weight. With 160, the shares of equal servers differ by about a tenth.
@@ -26,14 +26,14 @@ const RING_POINTS_PER_WEIGHT: u64 = 160;
 /// (Mirrokni, Thorup, Zadimoghaddam: "Consistent Hashing with Bounded Loads", 2016).
 const BOUNDED_LOAD_NUMERATOR: u64 = 5;
 const BOUNDED_LOAD_DENOMINATOR: u64 = 4;
-/// The most draws for a second choice that differs from the first.
+/// Maximum number of draws for a second choice that differs from the first.
 const SECOND_DRAWS_MAX: usize = 4;
 /// The steps in which the weight of a server grows (`slow-start`).
 const RAMP_STEPS: u32 = 20;
 /// With a hash ring, percentages of agents are rounded up to multiples of this, so that a server whose load varies a little
 /// keeps its keys, and the ring is rarely computed.
 const RING_PERCENT_STEP: u16 = 10;
-/// The most steps by which the rotations of two workers are shifted against each other.
+/// Maximum number of steps by which the rotations of two workers are shifted against each other.
 const PHASE_STEPS_MAX: u64 = 1024;
 
 /// The result of [`PoolState::pick`].
@@ -48,16 +48,16 @@ pub enum Pick {
     None,
 }
 
-/// What the process knows about a server, beyond its settings.
+/// The state of a server, as the process has determined it for all workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerStatus {
-    /// The generation in which the server was added. For another server at the same index, the status is void.
+    /// The generation in which the server was added. The status does not apply to another server at the same index.
     pub since: Generation,
-    /// The server may take requests: its checks pass, and no operator has taken it out.
+    /// The server may take requests: its checks pass, and no operator has taken it out of service.
     pub is_up: bool,
     /// The weight that an operator has set; `None`: that of the settings.
     pub weight: Option<u16>,
-    /// The part of the weight that the server's agent states, in percent.
+    /// The part of the weight that the server's agent reports, in percent.
     pub percent: u16,
 }
 
@@ -111,7 +111,7 @@ struct Server {
     configured: u32,
     /// The weight that an operator has set.
     set: Option<u16>,
-    /// The part of the weight that its agent states, in percent.
+    /// The part of the weight that its agent reports, in percent.
     percent: u16,
     /// When the server came up, while its weight grows; `NEVER` otherwise.
     ramps_from: Moment,
@@ -125,7 +125,7 @@ struct Server {
     limit: u32,
     /// The permits that this worker holds (`permits`); `u32::MAX` if there is no limit.
     in_use_max: u32,
-    /// The server may take requests, as far as its checks and the operator are concerned.
+    /// The checks and the operator allow requests to the server.
     up: bool,
     /// The connections to the server take no more requests, and no other one may be opened.
     is_full: bool,
@@ -133,7 +133,7 @@ struct Server {
     avoid_until: Moment,
     /// The server's current weight in smooth weighted round-robin.
     credit: i64,
-    /// Since when the server exists, and since when it has its limit.
+    /// The generations in which the server was added and its limit was set.
     life: ServerLife,
     /// More exchanges are in progress than the worker holds permits for, because the limit was changed since they
     /// started.
@@ -248,7 +248,7 @@ impl PoolState {
         self.weigh(Moment::ZERO);
     }
 
-    /// Computes the weights and what depends on them.
+    /// Computes the weights and the values that depend on them.
     fn weigh(&mut self, now: Moment) {
         let unit = if self.slow_start.is_zero() { 1 } else { RAMP_STEPS };
         // Weights are small numbers, often 1, so parts of them need a smaller unit.
@@ -282,7 +282,7 @@ impl PoolState {
         self.servers.iter().map(|server| server.life.life.since).collect()
     }
 
-    /// The generation in which the limit of `server` was set. Permits of other generations are void.
+    /// The generation in which the limit of `server` was set. Permits of other generations are invalid.
     #[must_use]
     pub fn limit_since(&self, server: usize) -> Generation {
         self.servers.get(server).map_or(0, |server| server.life.limit_since)
@@ -361,7 +361,7 @@ impl PoolState {
         }
     }
 
-    /// Whether no server but backups may take a request that was sent to the servers in `tried`. `avoid`: servers that
+    /// Whether only backups may take a request that was already sent to the servers in `tried`. `avoid`: servers that
     /// have just failed do not count.
     fn needs_backup(&self, tried: &Tried, now: Moment, avoid: bool) -> bool {
         let mut servers = self.servers.iter().enumerate();
@@ -371,7 +371,7 @@ impl PoolState {
         })
     }
 
-    /// Records the result of a request to `server`. If the server is ejected with it, returns for how long.
+    /// Records the result of a request to `server`. If the result causes an ejection, returns for how long.
     pub fn note_result(&mut self, server: usize, failed: bool, now: Moment) -> Option<Span> {
         let eject = self.eject?;
         if !self.servers.get_mut(server)?.record.note(&eject, failed, now) {
@@ -422,7 +422,7 @@ impl PoolState {
         }
     }
 
-    /// Applies what the process knows about the servers, by index. Returns whether anything has changed.
+    /// Applies the statuses that the process has determined for the servers, by index. Returns whether anything has changed.
     pub fn apply_server_statuses(&mut self, statuses: &[ServerStatus], now: Moment) -> bool {
         let mut changed = false;
         let is_ring = matches!(self.balance, Balance::Hash(_));
@@ -516,7 +516,7 @@ impl PoolState {
         self.servers.get(server).is_some_and(serves) && !tried.contains(server)
     }
 
-    /// Whether `server` is out of order, so that its sessions go to another server for good.
+    /// Whether `server` is out of order, so that its sessions move to another server permanently.
     #[must_use]
     pub fn has_lost(&self, server: usize, now: Moment) -> bool {
         self.servers.get(server).is_none_or(|server| !server.up || server.avoid_until > now)
@@ -643,7 +643,7 @@ impl PoolState {
             (Some(a), Some(b)) if self.is_less_loaded(b, a) => Some(b),
             (Some(a), _) => Some(a),
             (None, Some(b)) => Some(b),
-            // Most servers are down or full: look at all of them.
+            // Most servers are down or full: examine all of them.
             (None, None) => self.least_loaded(prng, eligible),
         }
     }
@@ -689,7 +689,7 @@ impl PoolState {
         let count = self.servers.len();
         let start = match self.has_backups {
             false => self.draw(prng).unwrap_or_else(|| prng.below(count as u64) as usize),
-            // A server drawn by weight may be one that may not be used now, which would favour the one after it.
+            // A server drawn by weight may be unusable now, which would favour the server after it.
             true => {
                 let usable = || (0..count).filter(|&index| eligible(index, &self.servers[index]));
                 let most = usable().count().max(1) as u64;
@@ -799,7 +799,7 @@ impl Server {
         self.avoid_until > now || self.record.is_ejected(now)
     }
 
-    /// Whether new requests may be sent to the server, as far as its limit allows. A weight of 0 drains it.
+    /// Whether new requests may be sent to the server, apart from its limit. A weight of 0 drains it.
     fn accepts_requests(&self) -> bool {
         self.up && self.weight > 0
     }
@@ -836,7 +836,8 @@ fn build_ring(identities: &[u64], weights: &[u32]) -> Vec<(u64, u16)> {
     ring
 }
 
-/// What the points of each server are computed from: its address, and how many earlier servers have the same one.
+/// The identity of each server, from which its points are computed: its address, and how many earlier servers have the same
+/// address.
 fn identities(servers: &[model::Upstream]) -> Vec<u64> {
     let addresses: Vec<u64> = servers.iter().map(|server| identity(&server.address)).collect();
     let earlier =

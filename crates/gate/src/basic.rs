@@ -1,6 +1,6 @@
 //! Basic authentication (RFC 7617): the credentials of a request, and a memory of credentials that were verified.
-//! In: the head of a request; the time; a random key; verdicts of the thread that verifies passwords. Out: the
-//! credentials; whether they were verified lately.
+//! In: the head of a request; the time; a random key; verdicts of the thread that verifies passwords. Out: the credentials;
+//! whether they were verified recently.
 //! Never: keeps a password; verifies one, which is slow on purpose.
 //! Limits: `VERIFIED_MAX` credentials for `VERIFIED_SPAN` each; the oldest is forgotten first.
 //! Invariant: only credentials that a thread verified are remembered. Their key is an HMAC (RFC 2104) with SHA-256, so
@@ -17,14 +17,14 @@ use tidegate_config::model::BasicAuth;
 use tidegate_config::user_name;
 use tidegate_wire::message::RequestHead;
 
-/// The most credentials that are remembered.
+/// Maximum number of credentials that are remembered.
 pub const VERIFIED_MAX: usize = 4096;
 /// How long credentials are remembered.
 pub const VERIFIED_SPAN: Span = Span::from_secs(300);
 /// The longest user name and password together.
 const CREDENTIALS_BYTES_MAX: usize = 1024;
 
-/// What a request claims.
+/// The credentials in a request.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// The name of the user.
@@ -94,7 +94,7 @@ impl CredentialSecret {
         halves
     }
 
-    /// The key of what consists of these parts.
+    /// The key of a value that consists of these parts.
     pub(crate) fn key_of(&self, parts: &[&[u8]]) -> CredentialKey {
         let mut context = hmac::Context::with_key(&self.0);
         for part in parts {
@@ -111,7 +111,7 @@ impl CredentialSecret {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct CredentialKey([u8; 32]);
 
-/// The credentials that were verified lately.
+/// The credentials that were verified recently.
 #[derive(Debug, Default)]
 pub struct Verified {
     /// By key: when the credentials are forgotten.
@@ -121,7 +121,7 @@ pub struct Verified {
 }
 
 impl Verified {
-    /// Whether the credentials were verified lately.
+    /// Whether the credentials were verified recently.
     #[must_use]
     pub fn contains(&self, key: CredentialKey, now: Moment) -> bool {
         self.until.get(&key).is_some_and(|until| now < *until)

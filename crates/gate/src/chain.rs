@@ -3,8 +3,8 @@
 //! Source: RFC 7239 sections 4 to 6 and 7.4, and the practice for X-Forwarded-For.
 //! Never: trusts a field by itself: the caller states whether its sender is trusted.
 //!
-//! If both fields are present and differ, X-Forwarded-For counts: nearly every proxy manages it, and a proxy that
-//! knows only one of the two passes the other one on as the client wrote it.
+//! If both fields are present and differ, X-Forwarded-For counts: nearly every proxy manages it, and a proxy that manages only
+//! one of the two forwards the other one as the client wrote it.
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use core::str::from_utf8;
@@ -21,7 +21,7 @@ pub enum Node {
     Unknown,
 }
 
-/// What a trusted proxy states about the chain.
+/// The chain as a trusted proxy states it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stated {
     /// Nothing.
@@ -35,7 +35,7 @@ pub(crate) enum Stated {
 }
 
 impl Stated {
-    /// What `head`, which a trusted proxy sent, states.
+    /// The forms in which `head`, which a trusted proxy sent, states the chain.
     pub(crate) fn of(head: &RequestHead<'_>) -> Self {
         if !head.has(FieldName::XForwardedFor) && !head.has(FieldName::Forwarded) {
             return Self::Nothing;
@@ -203,9 +203,9 @@ impl<'a> Iterator for Parts<'a> {
     }
 }
 
-/// Whether each line of Forwarded has elements only of `name=value` pairs, a value being a token or quoted
-/// text, and at least one line has an element. Quotes that do not end would swallow what is appended. Tokens
-/// may contain `:`, `[` and `]`: several proxies do not quote IPv6 addresses and ports.
+/// Whether each line of Forwarded has elements only of `name=value` pairs, a value being a token or quoted text, and at least one
+/// line has an element. Quotes that do not end would swallow the appended text. Tokens may contain `:`, `[` and `]`: several
+/// proxies do not quote IPv6 addresses and ports.
 fn is_well_formed(head: &RequestHead<'_>) -> bool {
     let is_pair = |pair: &[u8]| {
         let pair = pair.trim_ascii();

@@ -1,4 +1,4 @@
-//! What a route and its hook change in a request.
+//! The changes that a route and its hook make to a request.
 //! In: the edits of the route, the fields of the hook. Out: which received fields are dropped; the fields in their place.
 //! Never: changes the framing of the request: edits and hooks cannot name its fields.
 //! Invariant: a field that the route sets replaces one that the hook sets.
@@ -11,7 +11,7 @@ use crate::ask::AuthRequestEncoder;
 use crate::edits::Edits;
 use crate::template::{PlaceFault, Values};
 
-/// What a route changes in a request.
+/// The changes of a route to a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Changes<'a> {
     /// The path for the server; `None`: as received.
@@ -22,13 +22,13 @@ pub struct Changes<'a> {
     pub values: &'a Values<'a>,
     /// The request waits for a verdict about its user before it takes a server.
     pub waits: bool,
-    /// What a hook of the route has changed.
+    /// The changes of a hook of the route.
     pub hook: Option<HookChanges<'a>>,
-    /// A server is asked about the request before.
+    /// An authentication server decides about the request first.
     pub ask: Option<&'a AuthRequestEncoder>,
 }
 
-/// What a hook changes in a request. A new path and query are in the head already.
+/// The changes of a hook to a request. A new path and query are in the head already.
 #[derive(Clone, Copy, Debug)]
 pub struct HookChanges<'a> {
     /// Fields in place of received ones.

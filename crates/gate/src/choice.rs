@@ -1,7 +1,7 @@
 //! Chooses the pool of a request, by weights or by a map.
 //! In: the values of a request, a random number. Out: the index of a pool.
-//! Never: lets a client choose the pool by the spelling of its host or its path; allocates, unless a path that is
-//! looked up has an unusual spelling.
+//! Never: lets a client choose the pool by the form of its host or its path; allocates, unless a path that is looked up has an
+//! unusual form.
 //! Limits: `POOLS_MAX` pools of a split (a limit of the configuration).
 //! Invariant: a split by a key depends on the key, and on the names and the weights of the pools only: all workers and
 //! all instances agree. If weights change, a value either keeps its pool or gets one whose share has grown (weighted
@@ -128,8 +128,8 @@ pub(crate) fn wins_share(name: u64, parts: u32, hash: u64) -> bool {
     share_of(&[share(0, name, parts), others], hash) == Some(0)
 }
 
-/// The pool that has the hash: the one with the greatest score. A score is an exponentially distributed number divided
-/// by the weight, so that the least one is that of each pool with a probability in proportion to its weight.
+/// The pool for the hash: the pool with the smallest score. A score is an exponentially distributed number divided by the weight,
+/// so each pool has the smallest score with a probability in proportion to its weight.
 fn share_of(shares: &[Share], hash: u64) -> Option<u16> {
     let score = |share: &Share| {
         // 53 bits of the hash: a number above 0 and up to 1.
@@ -140,7 +140,7 @@ fn share_of(shares: &[Share], hash: u64) -> Option<u16> {
     scores.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, pool)| pool)
 }
 
-/// Appends the text that is looked up: host and path in the one spelling in which they are compared.
+/// Appends the text that is looked up: host and path in the normalized form in which they are compared.
 fn push_key(out: &mut Vec<u8>, key: &Template, values: &Values<'_>) {
     for piece in &key.pieces {
         match piece {
@@ -155,7 +155,7 @@ fn push_key(out: &mut Vec<u8>, key: &Template, values: &Values<'_>) {
     }
 }
 
-/// Appends a path in the spelling in which routes compare it.
+/// Appends a path in the normalized form in which routes compare it.
 fn push_path(out: &mut Vec<u8>, path: &str) {
     let mut scratch = Vec::new();
     let mut push = |text: &str| out.extend_from_slice(text.as_bytes());

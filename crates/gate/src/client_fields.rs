@@ -12,7 +12,7 @@ use crate::name_set::NameSet;
 pub struct ClientAddressFields {
     /// Forwarded only if they are from a trusted client.
     claims: NameSet,
-    /// The names in conditions, in any spelling.
+    /// The names in conditions, in any form.
     tested: NameSet,
     /// The same, as they are written.
     exact: Vec<String>,

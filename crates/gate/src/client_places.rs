@@ -60,7 +60,7 @@ pub enum Entry {
     Refused,
 }
 
-/// What one look at the cells of an address found.
+/// The result of one search of the cells of an address.
 enum Look {
     Found(Entry),
     /// Another worker has changed the set.

@@ -22,7 +22,7 @@ pub struct CrossOrigin {
     origins: Origins,
     /// The value of Access-Control-Allow-Methods.
     methods: String,
-    /// The value of Access-Control-Allow-Headers; empty: what the request asks for.
+    /// The value of Access-Control-Allow-Headers; empty: the permissions that the request asks for.
     headers: String,
     /// The value of Access-Control-Max-Age.
     max_age: u64,

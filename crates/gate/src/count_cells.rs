@@ -1,19 +1,19 @@
 //! The entries of a table that counts what the requests of each key do: numbers that all workers share.
 //! In: hashes of keys, the time. Out: what was counted for a key.
 //! Never: takes a lock, waits without a bound, or allocates after its creation.
-//! Limits: a table has a fixed number of entries, in sets of `WAYS`. If all entries of a key's set are in use, the
-//! key with the fewest requests lately loses its entry (its `heat`, which halves every eighth of the time to expire,
-//! and its requests in progress); a key with a mark loses it last. A flood of keys with few requests therefore
-//! displaces quiet keys, but no key with more recent requests. If two workers add keys to one set at the same moment, one of
-//! them waits for the other, for at most `TRIES_MAX` tries; then its request is not counted (`uncounted`).
-//! Invariant: an entry whose key is `BUSY` is being written by one worker; others pass over it. An entry belongs to one
-//! key per generation; what a request holds of an entry names its generation, so that it never changes another key's
+//! Limits: a table has a fixed number of entries, in sets of `WAYS`. If all entries of a key's set are in use, the key with the
+//! fewest requests recently loses its entry (its `heat`, which halves every eighth of the time to expire, and its requests in
+//! progress); a key with a mark loses it last. A flood of keys with few requests therefore displaces quiet keys, but no key with
+//! more recent requests. If two workers add keys to one set at the same moment, one of them waits for the other, for at most
+//! `TRIES_MAX` tries; then its request is not counted (`uncounted`).
+//! Invariant: an entry whose key is `BUSY` is being written by one worker; others pass over it. An entry belongs to one key per
+//! generation; the reference of a request to an entry names the generation of the entry, so that it never changes another key's
 //! number of requests in progress.
 //!
-//! Tolerance: exact in every arrangement of workers, as long as no entry in use is displaced; a request that is counted
-//! at the moment of a displacement may count for the other key. Windows: each is counted in `PARTS` parts, and the part
-//! that is leaving the window counts in proportion, so a count differs from the exact one by less than what happened in
-//! that part. A part holds up to `PART_MAX` (2^40 - 1), after which it stays the same.
+//! Tolerance: exact in every arrangement of workers, as long as no entry in use is displaced; a request that is counted at the
+//! moment of a displacement may count for the other key. Windows: each is counted in `PARTS` parts, and the part that is leaving
+//! the window counts in proportion, so a count differs from the exact one by less than the events in that part. A part holds up
+//! to `PART_MAX` (2^40 - 1), after which it stays the same.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
@@ -48,7 +48,7 @@ const TEXT: usize = 3;
 /// Words of the text of an address, and of another key.
 const ADDRESS_WORDS: usize = 3;
 const TEXT_WORDS: usize = 8;
-/// The most bytes of the text of a key.
+/// Maximum size in bytes of the text of a key.
 pub const TEXT_BYTES_MAX: usize = TEXT_WORDS * 8;
 
 /// The bits of `OWNER` that count requests in progress; those above are the generation of the entry.
@@ -71,7 +71,7 @@ pub struct Held {
     generation: u64,
 }
 
-/// What an exchange has done.
+/// The facts about an exchange that are counted.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Outcome {
     /// The status of the response; 0 if there was none.
@@ -96,7 +96,7 @@ pub struct Shown {
 /// A count, prepared.
 #[derive(Clone, Copy, Debug)]
 struct Field {
-    /// What it counts.
+    /// The kind of event that it counts.
     what: Counted,
     /// The length of a part of its window in nanoseconds; `None`: the count has no window.
     part: Option<u64>,
@@ -232,7 +232,7 @@ impl CountCells {
         entry.inspect(|entry| self.touch(*entry, now, expire, 1)).is_some()
     }
 
-    /// Counts what a request has done that ends at `now`.
+    /// Counts the results of a request that ends at `now`.
     pub fn end(&self, held: Held, now: Moment, expire: Span, outcome: &Outcome) {
         let entry = held.entry as usize;
         let own =
@@ -275,7 +275,7 @@ impl CountCells {
         (self.load(entry, KEY) == key).then_some(counts)
     }
 
-    /// What a window contains.
+    /// The count within a window.
     fn sum(&self, entry: usize, first: usize, part: u64, now: Moment) -> u64 {
         let (number, into) = (now.as_nanos() / part, now.as_nanos() % part);
         let mut total: u64 = 0;
@@ -558,7 +558,7 @@ fn add_to_part(word: &AtomicU64, number: u64, more: u64) {
             count if ahead == 0 => {
                 Some(number << PART_BITS | (count + more.min(PART_MAX)).min(PART_MAX))
             }
-            // The clock of another worker is a whole window ahead: what happens now is past its end.
+            // The clock of another worker is a whole window ahead: the present event is past its end.
             1.. if ahead <= 2 * WINDOW_WORDS as u64 => None,
             _ => Some(number << PART_BITS | more.min(PART_MAX)),
         }
@@ -597,7 +597,7 @@ fn heat_at(word: u64, tick: u64, expire: Span) -> u64 {
     heat_of(word) >> steps.min(63)
 }
 
-/// The text of a key, as commands show it. What does not fit is replaced by "...".
+/// The text of a key, as commands show it. Text that does not fit is replaced by "...".
 #[derive(Clone, Debug)]
 pub struct KeyText {
     bytes: [u8; TEXT_BYTES_MAX],

@@ -1,5 +1,5 @@
 //! Tables that count what the requests of each key do, for all workers together: `[table.NAME]`.
-//! In: requests that begin and end, the time. Out: what was counted for a request's key.
+//! In: requests that begin and end, the time. Out: the counts for a request's key.
 //! Never: takes a lock, waits without a bound, or allocates for a request, except that `scratch` may grow.
 //! Limits: those of `count_cells.rs`.
 //! Invariant: all conditions of one request see the same counts, however often they are tested.
@@ -201,7 +201,7 @@ fn values_of<'a>(
     }
 }
 
-/// What was counted for the keys of one request. The counts of a table are read once.
+/// The counts for the keys of one request. The counts of a table are read once.
 #[derive(Debug)]
 pub struct RequestCounts<'a> {
     tables: &'a CountTables,

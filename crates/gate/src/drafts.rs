@@ -10,7 +10,7 @@ pub(crate) struct Drafts<E> {
     count: u64,
     /// The command that begins a draft, for messages.
     command: &'static str,
-    /// The most entries of a draft.
+    /// Maximum number of entries of a draft.
     most: usize,
 }
 

@@ -126,8 +126,8 @@ impl Edits {
         Ok(())
     }
 
-    /// The written fields with their values; `values` is what [`Self::render`] appended. Fields that depend on the
-    /// request are left out if `values` is empty.
+    /// The written fields with their values; `values` is the output of [`Self::render`]. Fields that depend on the request are
+    /// left out if `values` is empty.
     pub fn fields<'a>(&'a self, values: &'a [u8]) -> impl Iterator<Item = (&'a str, &'a [u8])> {
         let mut rest = values;
         let values = self.written.iter().map(move |(name, template)| {

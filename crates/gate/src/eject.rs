@@ -1,6 +1,6 @@
 //! Which servers are avoided for a while because their requests fail (`eject`).
 //! In: the result of each request, times. Out: how long a server is avoided.
-//! Never: looks at a response, or shares its counts with another worker.
+//! Never: examines a response, or shares its counts with another worker.
 //! Limits: `TIMES_MAX` times `for` is the longest time; at most `ejected-max` of the servers are avoided at once.
 //! Invariant: the failures of a window are at most its requests.
 
@@ -22,7 +22,7 @@ pub fn is_failure(status: u16) -> bool {
     status >= 500 && !matches!(status, 501 | 505 | 511)
 }
 
-/// What remains of an ejection.
+/// The rest of an ejection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ejection {
     /// How long the server is still avoided.
@@ -31,7 +31,7 @@ pub struct Ejection {
     pub times: u32,
 }
 
-/// What a worker remembers about the requests of a server.
+/// The results of a server's requests, as one worker has seen them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Record {
     /// Failures since the last success.
@@ -40,7 +40,7 @@ pub struct Record {
     began: Moment,
     /// Requests in the window that have ended.
     requests: u32,
-    /// Those that failed.
+    /// Requests that failed.
     failures: u32,
     /// The server is avoided until then.
     until: Moment,
@@ -81,7 +81,7 @@ impl Record {
         span
     }
 
-    /// What remains of an ejection; `None` if the server is not avoided.
+    /// The rest of an ejection; `None` if the server is not avoided.
     #[must_use]
     pub fn ejection(&self, now: Moment) -> Option<Ejection> {
         self.is_ejected(now).then(|| Ejection { left: self.until.since(now), times: self.times })
@@ -100,7 +100,7 @@ impl Record {
         self.until > now
     }
 
-    /// Until when the server is avoided.
+    /// The time until which the server is avoided.
     #[must_use]
     pub fn until(&self) -> Moment {
         self.until

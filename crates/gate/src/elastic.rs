@@ -2,8 +2,8 @@
 //! In: the time, the open streams and sockets of the worker, its connection slots. Out: the limit for each connection.
 //! Never: ends or refuses a stream; a client that does not know a lower limit yet may use the earlier one.
 //! Limits: `ELASTIC_STREAMS_MIN` to `STREAMS_DEFAULT` streams; one change in `ELASTIC_SPAN`.
-//! Invariant: the limit falls as far as the load demands, and rises by one step at a time, after the load has fallen
-//! clearly (`ELASTIC_RISE_PERCENT`) below the load of the step.
+//! Invariant: the limit falls as far as the load requires, and rises by one step at a time, after the load has fallen clearly
+//! (`ELASTIC_RISE_PERCENT`) below the load of the step.
 //!
 //! A connection costs a client the same whether it carries one request or a hundred, so clients with many streams take
 //! most of an overloaded worker. With fewer streams for each, the waiting requests stay with the clients, and every
@@ -24,14 +24,14 @@ const STEPS: [(usize, u32); 4] = [
 
 const _: () = assert!(ELASTIC_STREAMS_MIN < STREAMS_DEFAULT / 4);
 
-/// What a worker holds.
+/// The load of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Load {
     /// The open streams of clients.
     pub streams: usize,
     /// Connections, with clients and with servers.
     pub sockets: usize,
-    /// The most connections.
+    /// Maximum number of connections.
     pub slots: usize,
 }
 

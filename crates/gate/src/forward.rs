@@ -56,7 +56,7 @@ pub struct RequestContext<'a> {
     pub close: bool,
     /// The key for the server of an extended CONNECT (RFC 8441), whose request has none.
     pub websocket_key: Option<ClientKey>,
-    /// What the route changes; `None` for most routes.
+    /// The changes of the route; `None` for most routes.
     pub changes: Option<Changes<'a>>,
 }
 
@@ -131,8 +131,8 @@ impl ForwardFault {
 /// Forwarded and X-Forwarded-*. All other fields that it names are omitted, as RFC 9110 section 7.6.1
 /// requires.
 ///
-/// A route may change the path and edit fields. Edits apply last: a set field replaces a received one and the one that
-/// the proxy adds (Forwarded, X-Forwarded-*).
+/// A route may change the path and edit fields. Edits apply last: a set field replaces the received field and the field that the
+/// proxy adds (Forwarded, X-Forwarded-*).
 ///
 /// # Errors
 /// The request must not be forwarded. The bytes appended so far must be discarded.
@@ -205,7 +205,7 @@ pub fn has_unexpected_body(head: &RequestHead<'_>) -> bool {
     !expects_body && has_body(upstream_length(head))
 }
 
-/// The length of the body as the server gets it. What follows an extended CONNECT is not a body (RFC 8441 section 5).
+/// The length of the body as the server gets it. The bytes after an extended CONNECT are not a body (RFC 8441 section 5).
 #[must_use]
 pub const fn upstream_length(head: &RequestHead<'_>) -> BodyLength {
     if head.protocol.is_some() { BodyLength::None } else { head.length }
@@ -300,9 +300,8 @@ pub fn encode_downstream_response(
     sink.end();
 }
 
-/// The length of a response's body as it is stated to a client of HTTP/1. A response of HTTP/2 may end with its head
-/// without a statement of its length, which HTTP/1 requires if the method and the status admit a body (RFC 9110 section
-/// 6.4.1).
+/// The length of a response's body as it is stated to a client of HTTP/1. An HTTP/2 response may end with its head without
+/// stating its length, but HTTP/1 requires a length if the method and the status admit a body (RFC 9110 section 6.4.1).
 #[must_use]
 pub const fn downstream_length(head: &ResponseHead<'_>, request_is_head: bool) -> BodyLength {
     let admits_body = !request_is_head && !matches!(head.status, 100..=199 | 204 | 304);
@@ -340,7 +339,7 @@ fn max_forwards(head: &RequestHead<'_>) -> Result<Option<u64>, ForwardFault> {
     if field.value.is_empty() || !field.value.iter().all(u8::is_ascii_digit) {
         return Err(ForwardFault::MaxForwardsInvalid);
     }
-    // A number of hops that does not fit is treated as the largest number that does.
+    // A number of hops that exceeds the type is treated as the largest number of the type.
     let hops = core::str::from_utf8(field.value).unwrap_or_default();
     match hops.parse::<u64>().unwrap_or(u64::MAX).checked_sub(1) {
         Some(left) => Ok(Some(left)),
@@ -441,7 +440,7 @@ fn passes_upstream(
             let states_client = is_claim(field.name, FORWARDING_CLAIM)
                 || is_claim(field.name, CERTIFICATE_CLAIM)
                 || context.client_address_fields.contains(field.name);
-            // No proxy writes these names with `_`. A trusted proxy has passed on such a field from its client.
+            // No proxy writes these names with `_`, so a trusted proxy has forwarded such a field from its client.
             let is_admitted = !states_client || context.trusted && !field.name.contains('_');
             is_admitted && !context.client_address_fields.is_lookalike(field.name)
         }
@@ -523,7 +522,7 @@ fn nominations(fields: Fields<'_>) -> impl Iterator<Item = &[u8]> {
 /// The fields of a head that Connection names (RFC 9110 section 7.6.1), one bit for each field.
 struct Nominated([u64; FIELDS_MAX / 64]);
 
-/// The most fields of a head in either direction.
+/// Maximum number of fields of a head in either direction.
 const FIELDS_MAX: usize = RESPONSE_FIELDS_MAX;
 const _: () = assert!(HEADER_FIELDS_MAX <= FIELDS_MAX && FIELDS_MAX.is_multiple_of(64));
 
@@ -636,8 +635,8 @@ pub(crate) fn encode_via<'a>(
     }
 }
 
-/// Appends X-Forwarded-For, -Host and -Proto, and Forwarded (RFC 7239). Both forms state the same chain: if a
-/// trusted proxy sent only one of them, or two that contradict each other, the other one is built from it.
+/// Appends X-Forwarded-For, -Host and -Proto, and Forwarded (RFC 7239). Both forms state the same chain: if a trusted proxy sent
+/// only one form, the other one is built from it; if the two contradict each other, Forwarded is built from X-Forwarded-For.
 fn encode_forwarded(out: &mut Vec<u8>, head: &RequestHead<'_>, context: &RequestContext<'_>) {
     let stated = if context.trusted { Stated::of(head) } else { Stated::Nothing };
     let peer = context.peer.map(|address| address.to_canonical());
@@ -760,7 +759,7 @@ impl<'o> List<'o> {
         Self { out, name, is_begun: false }
     }
 
-    /// Where the next element is to be written.
+    /// The buffer, after the separator of the next element.
     fn next(&mut self) -> &mut Vec<u8> {
         self.out.extend_from_slice(if self.is_begun { b", " } else { self.name });
         self.is_begun = true;
@@ -850,7 +849,7 @@ pub(crate) fn encode_response_fields(
             | FieldName::Upgrade
             | FieldName::Via => false,
             FieldName::Trailer => trailers,
-            // Caches on the way need Date, so a Connection field cannot remove it.
+            // Caches in front need Date, so a Connection field cannot remove it.
             FieldName::Date => {
                 sink.received(&field);
                 false

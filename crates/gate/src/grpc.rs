@@ -7,7 +7,7 @@ use tidegate_wire::message::{BodyLength, FieldName, RequestHead, ResponseSink};
 
 use crate::respond::{AnswerContext, encode_answer_fields};
 
-/// The codes of gRPC that stand for statuses of HTTP.
+/// The gRPC codes that correspond to HTTP statuses.
 mod code {
     pub(super) const UNKNOWN: &[u8] = b"2";
     pub(super) const PERMISSION_DENIED: &[u8] = b"7";

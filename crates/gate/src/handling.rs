@@ -1,6 +1,6 @@
-//! What routes do besides their actions, prepared at start.
-//! In: a configuration. Out: for each route that does something besides its action, what it does.
-//! Never: anything for a route that only has an action: such a route has no entry.
+//! What routes do in addition to their actions, prepared at start.
+//! In: a configuration. Out: for each route with settings other than its action, their prepared form.
+//! Never: holds anything for a route that only has an action: such a route has no entry.
 //! Limits: `EDITED_ROUTES_MAX` different edits of responses (a limit of the configuration).
 
 use core::net::IpAddr;
@@ -34,7 +34,7 @@ use crate::router::canonical_path;
 use crate::scheme::Scheme;
 use crate::template::{PlaceFault, Values};
 
-/// What a route does besides its action.
+/// What a route does in addition to its action.
 #[derive(Debug)]
 pub struct RouteHandling {
     /// Edits of the request's fields.
@@ -47,11 +47,11 @@ pub struct RouteHandling {
     pub renders_response: bool,
     /// Some edit of responses names the user.
     pub response_names_user: bool,
-    /// The path patterns, in canonical spelling.
+    /// The path patterns, in canonical form.
     pub paths: Vec<PathPattern>,
     /// Placeholders or the rewriting of the path need a [`crate::rewrite::MatchedPath`].
     pub needs_path: bool,
-    /// The request is identified: some placeholder is its id, or all requests are.
+    /// The request needs an id: a placeholder is its id, or all requests have ids.
     pub needs_id: bool,
     /// Some placeholder is the server name of the TLS handshake.
     pub needs_server_name: bool,
@@ -67,7 +67,7 @@ pub struct RouteHandling {
     pub jwt: Option<TokenGuard>,
     /// Timeouts for servers in place of those of the pool.
     pub timeouts: Option<RouteTimeouts>,
-    /// A server is asked about each request.
+    /// An authentication server decides about each request.
     pub ask: Option<AuthRequestEncoder>,
     /// How the pool of a request is chosen; `None` if all requests have the same, or no pool.
     pub pool: Option<PoolChooser>,
@@ -102,7 +102,7 @@ impl RouteHooks {
     }
 }
 
-/// What a route does to its responses.
+/// The changes of a route to its responses.
 #[derive(Debug)]
 pub struct ResponseRules {
     /// Edits of fields.
@@ -126,7 +126,7 @@ const SECURITY_FIELDS: &[(&str, &str)] = &[
     ("Referrer-Policy", "strict-origin-when-cross-origin"),
 ];
 
-/// What the route does to its responses; `None`: nothing.
+/// The route's changes to its responses; `None`: no changes.
 fn response_rules(handling: &Handling, ids: Option<&RequestIds>) -> Option<ResponseRules> {
     let ids = ids.filter(|ids| ids.response);
     if !handling.changes_responses() && ids.is_none() {
@@ -167,7 +167,7 @@ pub struct Guard {
 /// whether the user exists, nor on the cost of the user's own hash.
 pub type Decoys = Arc<[(HashCost, String)]>;
 
-/// The most costs of one file that wrong passwords are verified for: the highest ones of each algorithm's settings.
+/// Maximum number of costs of one file that wrong passwords are verified for: the highest ones of each algorithm's settings.
 const DECOYS_MAX: usize = 8;
 
 /// One hash of each cost.
@@ -244,11 +244,11 @@ struct Access {
     deny: Option<AddressTest>,
 }
 
-/// What the routes of a configuration do besides their actions, and the filters of their responses.
+/// What the routes of a configuration do in addition to their actions, and the filters of their responses.
 pub struct Handlings {
     /// By route; `None` if the route only has an action.
     routes: Vec<Option<Box<RouteHandling>>>,
-    /// What routes do to their responses, without repetitions.
+    /// The changes of routes to their responses, without repetitions.
     responses: Vec<ResponseRules>,
     /// The filters with edits: those with the number `hsts_count` and above.
     edited: Vec<(PolicyId, usize)>,
@@ -372,7 +372,7 @@ impl Handlings {
         policies.iter().copied().zip(policies.iter().copied().map(number)).collect()
     }
 
-    /// What `route` does besides its action.
+    /// What `route` does in addition to its action.
     #[must_use]
     #[inline]
     pub fn of_route(&self, route: usize) -> Option<&RouteHandling> {

@@ -1,6 +1,6 @@
 //! Whether a server is up, by the results of its checks, and when it is checked next.
 //! In: the result of each check, random numbers. Out: changes of the state; the time until the next check.
-//! Never: connects, reads the clock. What a result means for requests is decided in `balance`.
+//! Never: connects, reads the clock. `balance` decides how a result affects requests.
 //! Invariant: `score` is below `rise` while the server is down, and from `rise` to `rise + fall - 1` while it is up.
 
 use core::fmt;
@@ -11,7 +11,7 @@ use tidegate_wire::tls;
 
 /// The first checks of servers are spread over this time, or over `every` if that is shorter.
 const FIRST_SPREAD: Span = Span::from_secs(2);
-/// By which part of the interval a check may come earlier.
+/// The part of the interval by which a check may be earlier.
 const JITTER_PARTS: u64 = 10;
 
 /// Whether a server may get requests, as an operator or its agent sets it.
@@ -61,8 +61,8 @@ impl Health {
         }
     }
 
-    /// Continues with what an earlier process has counted: its score, `rise` and `fall`. With other settings, only whether
-    /// the server is up counts.
+    /// Continues with the counts of an earlier process: its score, `rise` and `fall`. With other settings, only whether the
+    /// server is up counts.
     pub fn resume(&mut self, (score, rise, fall): (u32, u32, u32)) {
         let most = self.rise + self.fall - 1;
         self.score = match (rise, fall) == (self.rise, self.fall) {
@@ -153,7 +153,7 @@ fn spread(span: Span, random: u64) -> Span {
 pub enum Stage {
     /// The connection is being opened.
     Connect,
-    /// The TLS handshake is under way.
+    /// The TLS handshake is in progress.
     Handshake,
     /// The request was sent.
     Response,

@@ -14,11 +14,11 @@ use tidegate_config::model::{Keep, RequestIds, Server, Trace};
 use tidegate_wire::http1::encode_field;
 use tidegate_wire::message::{RequestHead, fold};
 
-/// The most bytes of an id of a client that is kept.
+/// Maximum size in bytes of an id of a client that is kept.
 pub const ID_BYTES_MAX: usize = 128;
 /// Bytes of the number of a trace.
 pub const TRACE_BYTES: usize = 32;
-/// The most bytes of a traceparent that is kept. Later versions may be longer than the 55 bytes of version 00.
+/// Maximum size in bytes of a traceparent that is kept. Later versions may be longer than the 55 bytes of version 00.
 const TRACEPARENT_BYTES_MAX: usize = 256;
 /// Bytes of a traceparent of version 00: version, trace, parent and flags with three hyphens.
 const TRACEPARENT_BYTES: usize = 55;
@@ -56,7 +56,7 @@ enum TraceOf<'a> {
     Joined { parent: Parent<'a>, own: u64 },
 }
 
-/// What a valid traceparent states.
+/// The content of a valid traceparent.
 #[derive(Clone, Copy, Debug)]
 struct Parent<'a> {
     /// The number of the trace, in hexadecimal digits.
@@ -268,7 +268,7 @@ fn known_id(value: &[u8]) -> Option<&str> {
     core::str::from_utf8(value).ok().filter(|_| is_id)
 }
 
-/// What a valid traceparent states (W3C Trace Context section 3.2.2).
+/// The content of a valid traceparent (W3C Trace Context section 3.2.2).
 fn known_trace(value: &[u8]) -> Option<Parent<'_>> {
     let is_hex = |text: &[u8]| text.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let is_zero = |text: &[u8]| text.iter().all(|byte| *byte == b'0');

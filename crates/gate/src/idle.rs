@@ -1,6 +1,6 @@
 //! Idle upstream connections, by server: which one is reused, and for which requests that is safe.
-//! In: connections that became idle, and the idle ages at which connections were found open or closed. Out: a
-//! connection to reuse, or one that must be closed; whether a request that cannot be retried may use it.
+//! In: connections that became idle, and the idle ages at which connections were found open or closed. Out: a connection to
+//! reuse, or a connection that must be closed; whether a request that cannot be retried may use it.
 //! Never: owns a socket or a deadline. The worker does, and removes connections that expired or closed.
 //! Limits: `idle_max` connections for each server. Invariant: a connection is in at most one list, once.
 
@@ -20,7 +20,7 @@ struct Idle<T> {
     since: Moment,
 }
 
-/// How long a server keeps idle connections open, as far as this worker has seen it.
+/// How long a server keeps idle connections open, as observed by this worker.
 ///
 /// A connection is proven up to half the longest idle age at which any connection was found open, because a
 /// server that closes at a fixed age leaves none older than that. It is also proven only up to half the shortest
@@ -80,7 +80,7 @@ struct Server<T> {
 /// The idle connections of one pool and one worker.
 pub struct IdleConnections<T> {
     servers: Vec<Server<T>>,
-    /// The most connections in one list.
+    /// Maximum number of connections in one list.
     idle_max: usize,
     /// The number of connections in all lists.
     total: usize,
@@ -88,7 +88,7 @@ pub struct IdleConnections<T> {
     hand: usize,
 }
 
-/// How many servers with idle connections one search looks at.
+/// How many servers with idle connections one search examines.
 const SERVERS_LOOKED_AT_MAX: usize = 64;
 
 impl<T: Copy + PartialEq> IdleConnections<T> {
@@ -214,7 +214,7 @@ impl<T: Copy + PartialEq> IdleConnections<T> {
         Some(idle.id)
     }
 
-    /// Since when the connection to `server` that has been idle longest is idle.
+    /// The time since which the longest idle connection to `server` has been idle.
     #[must_use]
     pub fn oldest(&self, server: usize) -> Option<Moment> {
         self.servers.get(server)?.idle.front().map(|idle| idle.since)
@@ -380,7 +380,7 @@ mod tests {
 
     #[test]
     fn server_with_a_fixed_timeout_never_loses_a_spared_request() {
-        // The server closes after `timeout`. Requests come after every gap; a connection of each age is tried.
+        // The server closes after `timeout`. Requests arrive after every gap; a connection of each age is tried.
         for timeout in [1_u64, 2, 5, 100, 5_000, 75_000] {
             let mut idle = IdleConnections::new(1, 64);
             let mut now = at(0);

@@ -11,7 +11,7 @@ use tidegate_config::model::{Action, Addresses, Config, Listener, PoolChoice, Ro
 
 use crate::access::Names;
 
-/// What a part is. Differences are listed in this order.
+/// The kind of a part. Differences are listed in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
     /// `[server]`, `[websocket]`, `[log]`, `[admin]` or `[traces]`.
@@ -141,7 +141,7 @@ impl Inventory {
         text
     }
 
-    /// The inventory that a text of `text` describes; `None` if it is another text.
+    /// Parses the result of `text`; `None` if the text has another format.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let part = |line: &str| {
@@ -194,7 +194,7 @@ impl Inventory {
     }
 }
 
-/// A listener whose references to pools and tables are names, as far as its fingerprint is concerned.
+/// A copy of a listener for its fingerprint: references to pools and tables are names.
 fn listener_without_indexes(listener: &Listener, config: &Config) -> (Listener, Vec<String>) {
     let mut settings = listener.clone();
     let mut names = Vec::new();
@@ -206,7 +206,7 @@ fn listener_without_indexes(listener: &Listener, config: &Config) -> (Listener, 
     (settings, names)
 }
 
-/// A route whose references are names, as far as its fingerprint is concerned.
+/// A copy of a route for its fingerprint: its references are names.
 fn route_without_indexes(route: &Route, config: &Config) -> (Route, Vec<String>) {
     let mut settings = route.clone();
     let listener = settings.listener.take().and_then(|at| config.listeners.get(at));
@@ -336,7 +336,7 @@ mod tests {
         [[route]]\nlistener = \"l2\"\npath = \"/f/*\"\npush = \"h2\"\n\
         [[route]]\nlistener = \"l1\"\npath = \"/g\"\nsplit = { pools = { p1 = 1, p2 = 2 } }\n";
 
-    /// Two parts of each kind that others refer to. `first`: the number of those that come first.
+    /// Two parts of each kind that others refer to. `first`: the number of those that are first.
     fn references(routes: &str, first: u8) -> Inventory {
         let both = |part: &dyn Fn(u8) -> String| part(first) + &part(3 - first);
         let parts = [

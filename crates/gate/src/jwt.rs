@@ -19,13 +19,13 @@ use crate::denial::Denial;
 use crate::live_keys::KeySources;
 use crate::parameters::cookies;
 
-/// The most tokens that are remembered.
+/// Maximum number of tokens that are remembered.
 pub const TOKENS_MAX: usize = 4096;
-/// The most bytes of memory that remembered claims take.
+/// Maximum memory in bytes that remembered claims take.
 pub const CLAIMS_BYTES_MAX: usize = 4 << 20;
-/// The most bytes of memory of the claims of one remembered token. A token with more is verified for each request.
+/// Maximum memory in bytes of the claims of one remembered token. A token with more is verified for each request.
 pub const TOKEN_CLAIMS_BYTES_MAX: usize = 64 << 10;
-/// The most refused tokens that are remembered.
+/// Maximum number of refused tokens that are remembered.
 pub const REFUSED_MAX: usize = 1024;
 
 /// Why a request is not served.
@@ -33,7 +33,7 @@ pub const REFUSED_MAX: usize = 1024;
 pub enum TokenFault {
     /// It has no token.
     Missing,
-    /// It has more than one token, or one that cannot be read.
+    /// It has more than one token, or a token that cannot be read.
     Malformed,
     /// The token is not valid.
     Invalid,
@@ -41,7 +41,7 @@ pub enum TokenFault {
     Expired,
     /// The token is not valid yet.
     Early,
-    /// The token lacks a claim that the route demands.
+    /// The token lacks a claim that the route requires.
     Insufficient,
     /// The token names a key that is not among the fetched ones.
     UnknownKey,
@@ -108,7 +108,7 @@ impl TokenGuard {
                 format!("Bearer realm=\"{realm}\""),
                 with(
                     "invalid_request",
-                    "the request has more than one token, or no token that can be read",
+                    "the request has more than one token, or a malformed token",
                 ),
                 with("invalid_token", "the token is not valid for this route"),
                 with("invalid_token", "the token has expired or is not valid yet"),
@@ -120,7 +120,7 @@ impl TokenGuard {
         }
     }
 
-    /// The token of a request. Only one that has three parts (RFC 7515 section 7.1) is worth a hash.
+    /// The token of a request. A token that does not have three parts (RFC 7515 section 7.1) is refused before it is hashed.
     ///
     /// # Errors
     /// It has none, or more than one, of which a server might read another one.
@@ -222,10 +222,10 @@ impl TokenGuard {
         let (status, text) = match fault {
             TokenFault::Missing => (401, "this route requires a token"),
             TokenFault::Malformed => {
-                (400, "the request has more than one token, or no token that can be read")
+                (400, "the request has more than one token, or a malformed token")
             }
             TokenFault::Invalid | TokenFault::UnknownKey => (401, "the token is not valid"),
-            TokenFault::Unavailable => (503, "the keys of tokens are being fetched"),
+            TokenFault::Unavailable => (503, "the token keys are being fetched"),
             TokenFault::Expired | TokenFault::Early => {
                 (401, "the token has expired or is not valid yet")
             }
@@ -277,7 +277,7 @@ struct Remembered {
     bytes: usize,
 }
 
-/// The tokens that were verified lately.
+/// The tokens that were verified recently.
 #[derive(Debug, Default)]
 pub struct Tokens {
     /// The valid tokens, each by its key.

@@ -1,6 +1,6 @@
 //! Maps whose entries change while the process serves, for all workers together.
 //! In: the maps of a configuration; changes by commands; a text. Out: the pool of the text.
-//! Never: makes a look-up wait, or frees a large map on a worker (`base/src/published.rs`).
+//! Never: makes a lookup wait, or frees a large map on a worker (`base/src/published.rs`).
 //! Limits: those of `TextMap`, and of `drafts.rs`.
 //! Invariant: the index of a pool in `Content` belongs to a pool of the newest configuration, or was valid in the one
 //! before; a reader uses no index that its own configuration does not have. Each configuration gets new readers, so that
@@ -41,7 +41,7 @@ pub struct LiveMap {
     ignore_case: bool,
     /// The entries in force.
     content: Arc<Published<Content>>,
-    /// What commands need.
+    /// The state that commands need.
     edits: Mutex<EditState>,
 }
 

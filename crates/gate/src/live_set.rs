@@ -1,6 +1,6 @@
 //! Sets of addresses that commands change while the process serves, for all workers together.
 //! In: the sets of a configuration; changes by commands; an address. Out: whether the address is in a set.
-//! Never: makes a look-up wait (`base/src/published.rs`).
+//! Never: makes a lookup wait (`base/src/published.rs`).
 //! Limits: those of `NetworkSet`, and of `drafts.rs`.
 //! Invariant: a set consists of addresses, not of the ranges that were written: after a range was added, all of its
 //! addresses are in the set, and after it was removed, none of them is.
@@ -19,7 +19,7 @@ use crate::named::Named;
 pub struct LiveSet {
     /// The addresses in force.
     networks: Arc<Published<NetworkSet>>,
-    /// What commands need.
+    /// The state that commands need.
     edits: Mutex<EditState>,
 }
 

@@ -14,7 +14,7 @@ use crate::template::{
     PlaceFault, RENDERED_BYTES_MAX, Values, has_control, has_dot_segment, push_plain,
 };
 
-/// Bytes that a value may have in a path (RFC 3986 section 3.3), besides letters and digits.
+/// Bytes that a value may have in a path (RFC 3986 section 3.3), in addition to letters and digits.
 const IN_PATH: &[u8] = b"-._~!$&'()*+,;=:@";
 /// Bytes that a part of the received path may have in a path: its slashes and encodings stay.
 const PART_IN_PATH: &[u8] = b"-._~!$&'()*+,;=:@/%";
@@ -40,7 +40,7 @@ pub(crate) fn values_of(redirect: &Redirect) -> impl Iterator<Item = &Placeholde
     })
 }
 
-/// What a target is made of besides the method and the URI of the request.
+/// The parts of a target in addition to the method and the URI of the request.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Origins {
     /// The fields, as in Vary; empty if there are none.
@@ -49,7 +49,7 @@ pub(crate) struct Origins {
     pub(crate) is_own: bool,
 }
 
-/// What the target of a redirect is made of besides the method and the URI of the request.
+/// The parts of a redirect's target in addition to the method and the URI of the request.
 pub(crate) fn origins(redirect: &Redirect) -> Origins {
     let mut origins = Origins::default();
     for placeholder in values_of(redirect) {

@@ -1,14 +1,14 @@
-//! Look-ups of names by DNS: which are in progress, which servers they ask, and what earlier ones have found.
+//! Lookups of names by DNS: those in progress, the servers that they query, and the results of earlier ones.
 //! In: questions, answers, failures, the time. Out: queries for servers; results for all that wait.
 //! Never: sends a datagram; asks a question again while it is in progress or its answer may be kept.
-//! Limits: `LOOKUPS_MAX` look-ups in progress, `ORIGIN_LOOKUPS_MAX` of one origin; `WAITING_MAX` that wait for results;
-//! `KEPT_MAX` results, kept for `SECONDS_MAX` at most; `ATTEMPT_SPAN` for each answer, `ATTEMPTS_MAX` of them. A result has up to
+//! Limits: `LOOKUPS_MAX` lookups in progress, `ORIGIN_LOOKUPS_MAX` of one origin; `WAITING_MAX` that wait for results; `KEPT_MAX`
+//! results, kept for `SECONDS_MAX` at most; `ATTEMPT_SPAN` for each answer, `ATTEMPTS_MAX` of them. A result has up to
 //! `ANSWER_BYTES_MAX` bytes of an answer.
-//! Invariant: each look-up in progress has a deadline, and each that waits gets one result.
+//! Invariant: each lookup in progress has a deadline, and each that waits gets one result.
 //!
-//! Servers are asked in the order of their list, which states the operator's preference, and not beginning with the one that has
-//! answered last: servers may know different names. One that has not answered in time is asked last for `SILENT_SPAN`, so that a
-//! dead first server delays one look-up in that time, and not each.
+//! Servers are queried in the order of their list, which is the operator's preference, and not beginning with the server that
+//! answered last: servers may know different names. A server that has not answered in time is queried last for `SILENT_SPAN`, so
+//! that a dead first server delays one lookup in that time, and not every lookup.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use std::sync::Arc;
 use tidegate_base::{Id, Moment, Slab, Span};
 use tidegate_wire::dns::{Answer, Question, Record, decode_answer, encode_query};
 
-/// Look-ups in progress.
+/// Lookups in progress.
 pub const LOOKUPS_MAX: usize = 256;
-/// Look-ups in progress of one origin, so that an origin with many dead names leaves room for the others.
+/// Lookups in progress of one origin, so that an origin with many dead names leaves room for the others.
 pub const ORIGIN_LOOKUPS_MAX: usize = 128;
-/// Callers that wait for results, over all look-ups.
+/// Callers that wait for results, over all lookups.
 pub const WAITING_MAX: usize = 16 * 1024;
 /// Results that are kept.
 pub const KEPT_MAX: usize = 1024;
@@ -30,15 +30,15 @@ const SECONDS_MAX: u32 = 3600;
 const NOTHING_SECONDS_MAX: u32 = 300;
 /// How long a server may take for an answer.
 pub const ATTEMPT_SPAN: Span = Span::from_secs(2);
-/// Queries for one look-up.
+/// Queries for one lookup.
 pub const ATTEMPTS_MAX: usize = 4;
-/// How long a server that has not answered in time is asked last.
+/// How long a server that has not answered in time is queried after the others.
 pub const SILENT_SPAN: Span = Span::from_secs(30);
 
-/// Names a look-up in progress.
+/// Names a lookup in progress.
 pub type LookupId<W> = Id<Lookup<W>>;
 
-/// What a look-up has found.
+/// The result of a lookup.
 pub type Found = Result<Arc<Records>, Fault>;
 
 /// Records, and how long they may be kept.
@@ -63,9 +63,9 @@ pub enum Fault {
     ServerFailed,
     /// No server has answered in time.
     Timeout,
-    /// There is no server to ask.
+    /// There is no server to query.
     NoServer,
-    /// Too many look-ups are in progress.
+    /// Too many lookups are in progress.
     TooMany,
     /// The process stops.
     Stopping,
@@ -88,11 +88,11 @@ impl Fault {
     }
 }
 
-/// A look-up in progress.
+/// A lookup in progress.
 pub struct Lookup<W> {
     question: Question,
     origin: u32,
-    /// What gets the result.
+    /// The receivers of the result.
     waiting: Vec<W>,
     /// Queries so far.
     attempts: usize,
@@ -108,14 +108,14 @@ pub struct Lookup<W> {
     fault: Fault,
 }
 
-/// What a question leads to.
+/// The next step for a question.
 #[derive(Debug)]
 pub enum Asked<W> {
     /// The result is known.
     Known(Found),
-    /// The result comes later: the question is in progress already.
+    /// The result arrives later: the question is in progress already.
     Joined,
-    /// A look-up has begun: the caller sends its first query.
+    /// A lookup has begun: the caller sends its first query.
     Begun(LookupId<W>),
 }
 
@@ -128,7 +128,7 @@ pub struct Query {
     pub bytes: Vec<u8>,
 }
 
-/// How a look-up goes on.
+/// The next step of a lookup.
 #[derive(Debug)]
 pub enum Step<W> {
     /// It waits for the answer.
@@ -139,14 +139,14 @@ pub enum Step<W> {
     Ended(Vec<W>, Found),
 }
 
-/// The look-ups of a worker; see the module header.
+/// The lookups of a worker; see the module header.
 pub struct Lookups<W> {
     running: Slab<Lookup<W>>,
     by_question: BTreeMap<Question, LookupId<W>>,
     /// Results, and when they expire.
     kept: BTreeMap<Question, (Moment, Found)>,
     waiting: usize,
-    /// By server: until when it is asked last.
+    /// By server: until when it is queried after the others.
     silent_until: Vec<Moment>,
 }
 
@@ -163,19 +163,19 @@ impl<W> Default for Lookups<W> {
 }
 
 impl<W> Lookups<W> {
-    /// Look-ups in progress.
+    /// Lookups in progress.
     #[must_use]
     pub fn len(&self) -> usize {
         self.running.len()
     }
 
-    /// Whether none is in progress.
+    /// Whether no lookup is in progress.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.running.is_empty()
     }
 
-    /// Whether a look-up is in progress.
+    /// Whether a lookup is in progress.
     #[must_use]
     pub fn contains(&self, id: LookupId<W>) -> bool {
         self.running.get(id).is_some()
@@ -225,9 +225,9 @@ impl<W> Lookups<W> {
         Asked::Begun(id)
     }
 
-    /// The next query of a look-up, for one of `servers` servers in turn. `number` must be random. `None` if all attempts
-    /// were made, or there is no server: the caller ends the look-up (`end`). If the present query has failed by now, its server
-    /// has not answered.
+    /// The next query of a lookup, for one of `servers` servers in turn. `number` must be random. `None` if all attempts were
+    /// made, or there is no server: the caller ends the lookup (`end`). If the present query has failed by now, its server has
+    /// not answered.
     pub fn next_query(
         &mut self,
         id: LookupId<W>,
@@ -248,7 +248,7 @@ impl<W> Lookups<W> {
         {
             *until = now.after(SILENT_SPAN);
         }
-        // Each server at least once, as far as that is possible, and a lost datagram is sent again.
+        // Each server is queried at least once if possible, and a lost datagram is sent again.
         if lookup.attempts >= (2 * servers).min(ATTEMPTS_MAX) {
             return None;
         }
@@ -260,7 +260,7 @@ impl<W> Lookups<W> {
         Some(Query { server, bytes })
     }
 
-    /// A datagram has arrived for a look-up.
+    /// A datagram has arrived for a lookup.
     pub fn take_answer(&mut self, id: LookupId<W>, bytes: &[u8], now: Moment) -> Step<W> {
         let Some(lookup) = self.running.get_mut(id) else { return Step::Waits };
         let answer = match decode_answer(&lookup.question, lookup.number, bytes) {
@@ -289,33 +289,33 @@ impl<W> Lookups<W> {
         }
     }
 
-    /// The present query of a look-up cannot reach its server: the caller sends the next one.
+    /// The present query of a lookup cannot reach its server: the caller sends the next one.
     pub fn note_unreachable(&mut self, id: LookupId<W>) {
         if let Some(lookup) = self.running.get_mut(id) {
             lookup.fault = Fault::ServerFailed;
         }
     }
 
-    /// Ends a look-up without an answer.
+    /// Ends a lookup without an answer.
     pub fn end(&mut self, id: LookupId<W>, now: Moment) -> Step<W> {
         let Some(lookup) = self.running.get(id) else { return Step::Waits };
         let fault = lookup.fault;
         self.end_with(id, (Err(fault), now))
     }
 
-    /// Ends all look-ups, because the process stops. Returns one after the other.
+    /// Ends all lookups, because the process stops. Returns one after the other.
     pub fn end_next(&mut self, now: Moment) -> Option<(LookupId<W>, Step<W>)> {
         let id = self.running.iter().next().map(|(id, _)| id)?;
         Some((id, self.end_with(id, (Err(Fault::Stopping), now))))
     }
 
-    /// A look-up whose present query has failed by now.
+    /// A lookup whose present query has failed by now.
     #[must_use]
     pub fn next_late(&self, now: Moment) -> Option<LookupId<W>> {
         self.running.iter().find(|(_, lookup)| lookup.due <= now).map(|(id, _)| id)
     }
 
-    /// When `next_late` has something to return; `NEVER` if no look-up is in progress.
+    /// When `next_late` has something to return; `NEVER` if no lookup is in progress.
     #[must_use]
     pub fn first_due(&self) -> Moment {
         let due = self.running.iter().map(|(_, lookup)| lookup.due);
@@ -342,7 +342,7 @@ impl<W> Lookups<W> {
         Step::Ended(lookup.waiting, found)
     }
 
-    /// Keeps a result, in place of the one that expires first if there are too many.
+    /// Keeps a result, in place of the result that expires first if there are too many.
     fn keep(&mut self, question: Question, entry: (Moment, Found)) {
         if self.kept.len() >= KEPT_MAX && !self.kept.contains_key(&question) {
             let first = self.kept.iter().min_by_key(|(_, (until, _))| *until);
@@ -354,8 +354,8 @@ impl<W> Lookups<W> {
     }
 }
 
-/// The first server of the list that is not silent; the first one if all are. One whose time is over is asked by one look-up,
-/// while the others wait for what that shows.
+/// The first server of the list that is not silent; the first one if all are. If the silence of a server has ended, one lookup
+/// queries it again, and the other lookups wait for the result.
 fn first_to_ask(silent_until: &mut [Moment], now: Moment) -> usize {
     let Some(first) = silent_until.iter().position(|until| *until <= now) else { return 0 };
     if let Some(until) = silent_until.get_mut(first)

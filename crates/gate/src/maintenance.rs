@@ -9,7 +9,7 @@ use tidegate_config::model::Config;
 
 use crate::named::Named;
 
-/// What a command has set.
+/// The state that a command has set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Position {
     /// Nothing: `active` of the configuration decides.
@@ -41,7 +41,7 @@ impl Position {
 pub struct Switch(AtomicU8);
 
 impl Switch {
-    /// What a command has set.
+    /// The state that a command has set.
     #[must_use]
     pub fn position(&self) -> Position {
         match self.0.load(Ordering::Relaxed) {
@@ -82,8 +82,8 @@ impl Switches {
         Self::default().after(config)
     }
 
-    /// The switches of `next`, which follows the configuration with these switches. A name that stays keeps what commands
-    /// have set.
+    /// The switches of `next`, which follows the configuration with these switches. A name that stays keeps the setting by a
+    /// command.
     #[must_use]
     pub fn after(&self, next: &Config) -> Self {
         let downs = next.routes.iter().filter_map(|route| route.handling.maintenance.as_ref());

@@ -14,7 +14,7 @@ use crate::template::Values;
 pub struct Mirroring {
     /// The index of the pool.
     pub pool: u16,
-    /// The most bytes of the body of a copied request.
+    /// Maximum size in bytes of the body of a copied request.
     pub body_max: usize,
     /// The hash of the pool's name.
     name: u64,

@@ -1,6 +1,6 @@
 //! Finds the parameters of a query, and the cookies of a request or response, by name.
 //! In: the query of a target, the head of a request, or a Set-Cookie field. Out: the values of a name; the cookie set.
-//! Never: allocates. Invariant: a parameter is found in every spelling of its name, because names are decoded first.
+//! Never: allocates. Invariant: a parameter is found in every encoded form of its name, because names are decoded first.
 
 use tidegate_wire::message::{FieldName, RequestHead};
 

@@ -1,4 +1,4 @@
-//! Normalises paths to one spelling (RFC 3986 section 6.2.2), so that another spelling cannot bypass a route.
+//! Normalises paths to one canonical form (RFC 3986 section 6.2.2), so that another form of a path cannot bypass a route.
 //! In: a path as sent. Out: the same path, an equivalent one for matching, both readings of its dot segments,
 //! or an error; and each way in which servers may read an ambiguous path.
 //! Never: decodes `%2F`, `%5C`, `%3B` or merges slashes in the path that is matched first.
@@ -25,16 +25,16 @@ use followed::{ALL, Followed, PLAIN_SEMICOLON, ReadingSet};
 /// The result of normalising a path.
 #[derive(Debug)]
 pub enum Normalized<'s> {
-    /// The path was in its canonical spelling already.
+    /// The path was in its canonical form already.
     Same,
-    /// The canonical spelling, for matching. Only percent-encodings differed. The path is still forwarded as
+    /// The canonical form, for matching. Only percent-encodings differed. The path is still forwarded as
     /// sent, so that a signature over it remains valid.
     Equivalent(&'s str),
     /// The path has dot segments. Both readings are for matching.
     Changed {
         /// The path with its dot segments resolved.
         resolved: &'s str,
-        /// The path with its dot segments, as a server reads it that does not resolve them.
+        /// The path with its dot segments, as a server that does not resolve them reads it.
         literal: &'s str,
     },
     /// Servers read the path in different ways. All of them are for matching.
@@ -50,7 +50,7 @@ pub struct Reach {
     /// More bytes than the longest literal part of a pattern has. A path or a segment with this many bytes differs
     /// from every literal part, however it continues.
     pub bytes: usize,
-    /// The most segments of a pattern with a variable segment.
+    /// Maximum number of segments of a pattern with a variable segment.
     pub segments: usize,
 }
 
@@ -58,7 +58,7 @@ impl Reach {
     /// Whole paths.
     pub const UNLIMITED: Self = Self { bytes: usize::MAX, segments: usize::MAX };
 
-    /// The most slashes of a path, or bytes of a segment, that can affect whether a pattern matches. At least
+    /// Maximum number of slashes of a path, or bytes of a segment, that can affect whether a pattern matches. At least
     /// three, because a segment longer than ".." is not a dot segment.
     fn run(self) -> usize {
         self.bytes.max(self.segments.saturating_add(2)).max(3)
@@ -134,7 +134,7 @@ const EMPTY_SEGMENTS: u8 = 16;
 const DOTS: u8 = 32;
 const AMBIGUOUS: u8 = SLASHES | BACKSLASHES | SEMICOLONS | ENCODED_SEMICOLONS | EMPTY_SEGMENTS;
 
-/// What `write_tokens` found.
+/// The result of `write_tokens`.
 struct Written {
     /// The number of tokens.
     length: usize,
@@ -584,7 +584,7 @@ const READINGS: [Reading; 12] = {
     ]
 };
 
-/// What a token is in one reading.
+/// The role of a token in one reading.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// Part of a segment.
@@ -704,7 +704,7 @@ static ROLES: [[Role; 256]; READINGS.len()] = {
     roles
 };
 
-/// The readings of an ambiguous path without dot segments, in the spelling of patterns.
+/// The readings of an ambiguous path without dot segments, in the form of patterns.
 #[derive(Debug)]
 pub struct Readings<'s> {
     /// The tokens of the path.
@@ -744,7 +744,7 @@ fn decode_byte(encoded: &[u8]) -> Option<(u8, &[u8])> {
     }
 }
 
-/// The canonical spelling of a configured pattern, or of a part of one.
+/// The canonical form of a configured pattern, or of a part of one.
 pub(crate) fn canonical_pattern(pattern: &str) -> String {
     let mut encoded = Vec::new();
     for &byte in pattern.as_bytes() {
@@ -759,7 +759,7 @@ pub(crate) fn canonical_pattern(pattern: &str) -> String {
     String::from_utf8(canonical).unwrap_or_else(|_| pattern.to_owned())
 }
 
-/// The length of the start of `path` that is certainly in its canonical spelling and that all servers read in the same
+/// The length of the start of `path` that is certainly in its canonical form and that all servers read in the same
 /// way. `before` is the byte before `path`. In this start, nothing is encoded, and there is no backslash, no parameter, and no
 /// segment that is empty or begins with a dot.
 #[inline(never)]
@@ -784,7 +784,7 @@ fn forms_encoding(after: &[u8]) -> bool {
     })
 }
 
-/// Appends the canonical spelling of a pattern: decodes encoded characters that are not delimiters.
+/// Appends the canonical form of a pattern: decodes encoded characters that are not delimiters.
 fn decode_plain(encoded: &[u8], out: &mut Vec<u8>) {
     let mut rest = encoded;
     while let Some((byte, after)) = decode_byte(rest) {
@@ -807,7 +807,7 @@ fn push_encoded(byte: u8, out: &mut Vec<u8>) {
     }
 }
 
-/// Whether the canonical spelling of an encoded `byte` is the byte itself.
+/// Whether the canonical form of an encoded `byte` is the byte itself.
 const fn decodes_to_itself(byte: u8) -> bool {
     byte.is_ascii_graphic() && !matches!(byte, b'%' | b'/' | b'\\' | b';' | b'?' | b'#')
 }

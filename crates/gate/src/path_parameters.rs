@@ -1,4 +1,4 @@
-//! Parameters of a path: the segments of a request's path that stand for `{name}` in the pattern of its route.
+//! Parameters of a path: the segments of a request's path that `{name}` in the pattern of its route matches.
 //! In: the pattern of a route that matches, the path as the client sent it. Out: names and decoded values.
 //! Never: decides whether the path matches.
 

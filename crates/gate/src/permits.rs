@@ -1,23 +1,23 @@
 //! Shares the limit of each server (`connections-max`) among the workers of a process, without shared memory.
-//! In: what this worker needs, messages of other workers. Out: messages to other workers.
+//! In: the needs of this worker, messages of other workers. Out: messages to other workers.
 //! Never: sends a message (the worker carries them), creates a permit or loses one.
-//! Limits: for each other worker, one ask and one grant a server wait to be sent. Servers 64 apart share a
-//! bit of an ask, so a worker may get a permit of the wrong one of them and ask again.
+//! Limits: for each other worker, one ask and one grant a server wait to be sent. Servers 64 apart share a bit of an ask, so a
+//! worker may get a permit of the wrong server and ask again.
 //! Invariant: the permits of a server that all workers hold, with those in messages, equal its limit. A
 //! worker sends a request only with a permit that is not in use, so the limit is never exceeded.
 //!
-//! A worker begins with its share of the permits. If a request waits although the worker's permits are in use,
-//! the worker asks all others. Each of them gives an unused permit at once; a worker whose permits are
-//! in use remembers the ask and gives the next permit that becomes free, alternating with its own queue. An ask
-//! that another worker has already served causes a superfluous grant: the permit stays with its receiver until
-//! another worker asks for it. Each worker serves the workers that asked in cyclic order, so no worker starves.
+//! A worker begins with its share of the permits. If a request waits although the worker's permits are in use, the worker asks
+//! all others. Each of them gives an unused permit at once; a worker whose permits are in use remembers the ask and gives the
+//! next permit that becomes free, alternating with its own queue. An ask that another worker has already served causes a
+//! redundant grant: the permit stays with its receiver until another worker asks for it. Each worker serves the workers that
+//! asked in cyclic order, so no worker starves.
 
 use tidegate_config::arrange::Generation;
 
 use crate::balance::PoolState;
 
-/// The share of worker `own` of `total`. The shares of all workers add up to `total`. `shift` moves the
-/// remainder, so that not every remainder goes to the first workers.
+/// The share of worker `own` of `total`. The shares of all workers add up to `total`. `shift` moves the remainder, so that the
+/// first workers do not get every remainder.
 #[must_use]
 pub fn share(total: u32, own: usize, workers: usize, shift: usize) -> u32 {
     let workers = workers.max(1);
@@ -42,7 +42,7 @@ pub enum PermitMessage {
     },
 }
 
-/// What a worker needs.
+/// The permits that a worker needs.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Ask {
     /// The servers that the waiting requests can use: bit `server % 64`. 0 means nothing is asked for.
@@ -70,23 +70,23 @@ pub struct Permits {
     /// By server: the last permit that became free went to another worker, or the last permit came from one, so
     /// this worker's queue is next.
     gave_last: Vec<bool>,
-    /// What this worker has asked for since it received the last grant.
+    /// The permits that this worker has requested since it received the last grant.
     wanted: Ask,
     /// Grants that are to be sent: worker, server, count, generation of the limit. At most one for each worker and
     /// server.
     grants: Vec<(usize, u16, u32, Generation)>,
     /// The number of workers in `others` whose `ask_due` is set.
     asks_due: usize,
-    /// The worker after the one that an ask was sent to last.
+    /// The worker after the receiver of the latest ask.
     asks_from: usize,
     /// Grants of workers that know a change of limits before this one: server, count, generation of the limit.
     early: Vec<(u16, u32, Generation)>,
 }
 
-/// What this worker knows of another one.
+/// This worker's view of another worker.
 #[derive(Clone, Copy, Default)]
 struct Other {
-    /// What the other worker asks for.
+    /// The permits that the other worker requests.
     asked: Ask,
     /// The ask of this worker is to be sent to the other one.
     ask_due: bool,
@@ -137,8 +137,8 @@ impl Permits {
         }
     }
 
-    /// Takes over what came too early for the pool whose index this pool has now: grants, and what other workers ask for.
-    /// An ask that was meant for the earlier pool causes a superfluous grant.
+    /// Takes over the messages that arrived too early for the pool whose index this pool has now: grants, and the requests of
+    /// other workers. An ask that was meant for the earlier pool causes a redundant grant.
     pub fn succeed(&mut self, earlier: &mut Self) {
         self.early.append(&mut earlier.early);
         for (from, other) in earlier.others.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The bytes of a health check: its request, and what the response to it means.
+//! The bytes of a health check: its request, and the meaning of the response.
 //! In: the settings of checks; bytes of a server. Out: bytes to send; the result once it is known.
 //! Never: interprets a body; guesses: a response that is not valid HTTP/1 fails the check.
 //! Limits: `HEAD_BYTES_MAX` bytes of a response's head, `RESPONSE_FIELDS_MAX` fields.
@@ -12,7 +12,7 @@ use tidegate_wire::proxy_protocol::{Endpoints, encode_binary, encode_text};
 
 use crate::health::Outcome;
 
-/// The User-Agent of checks, so that a server can leave them out of its log.
+/// The User-Agent of checks, so that a server can omit them from its log.
 const USER_AGENT: &[u8] = b"tidegate-health";
 /// The end of each request: the server closes the connection after its response.
 const CLOSING: &[u8] = b"Connection: close\r\n\r\n";

@@ -48,8 +48,8 @@ impl ProcessState {
         }
     }
 
-    /// The state for `next`, which follows `earlier` with the state `self`. Also returns lines about what is lost or does not
-    /// work any more.
+    /// The state for `next`, which follows `earlier` with the state `self`. Also returns lines about state that is lost and
+    /// settings that do not work any more.
     #[must_use]
     pub fn after(&self, next: &Arranged, earlier: &Config, seed: u64) -> (Self, Vec<String>) {
         let (maps, lost_of_maps, unknown_pools) = self.maps.after(next);

@@ -1,5 +1,5 @@
-//! Responses of push hubs: JSON, streams of events, and what lets pages of other origins read them.
-//! In: a body, the page that asks. Out: responses, given to the client's sink. Never: decides whether a page may read.
+//! Responses of push hubs: JSON, event streams, and the CORS fields that let pages of other origins read them.
+//! In: a body, the origin of the requesting page. Out: responses, given to the client's sink. Never: decides whether a page may read.
 
 use tidegate_wire::message::{BodyLength, ResponseSink};
 
@@ -52,7 +52,7 @@ pub const fn events_length(is_head: bool) -> BodyLength {
     if is_head { BodyLength::None } else { BodyLength::Streamed }
 }
 
-/// Gives the response to a preflight request to a sink (WHATWG Fetch, section 3.3.2). `headers`: what the page wants to
+/// Gives the response to a preflight request to a sink (WHATWG Fetch, section 3.3.2). `headers`: the fields that the page will
 /// send.
 pub fn encode_preflight(
     sink: &mut impl ResponseSink,

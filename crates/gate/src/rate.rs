@@ -98,7 +98,7 @@ impl RateTable {
         }
     }
 
-    /// What [`Self::admit`] would return, without counting the request.
+    /// The result that [`Self::admit`] would return, without counting the request.
     #[must_use]
     pub fn look(&self, hash: u64, now: Moment) -> Admission {
         let (key, set) = self.place(hash);
@@ -182,8 +182,8 @@ impl RateTables {
         }
     }
 
-    /// The tables for `config`, which follows `earlier`. A route with the same conditions and limits keeps its
-    /// tables, and so what clients have used of them.
+    /// The tables for `config`, which follows `earlier`. A route with the same conditions and limits keeps its tables, and so the
+    /// allowances that clients have used.
     #[must_use]
     pub fn after(config: &Config, earlier: &Config, tables: &Self, seed: u64) -> Self {
         let mut fresh: Vec<_> = Self::new(config, seed).routes.to_vec();

@@ -1,7 +1,7 @@
 //! The key by which `rate` and tables count a request, and by which `split` divides requests.
 //! In: the values that the setting names, a secret. Out: a hash; the key as text for the admin interface.
-//! Never: gives requests different keys because of a spelling that servers read as the same value; gives a request
-//! without a value the key of a request with one.
+//! Never: gives requests different keys because of different forms that servers read as the same value; gives a request without a
+//! value the key of a request with one.
 //! Limits: one pass over each value.
 //! Invariant: each part of a key is hashed with its kind and its length, so that no value of one kind equals one of
 //! another, and no two neighbouring values equal two others that are divided differently.
@@ -21,7 +21,7 @@ use crate::path::{Normalized, Reach, normalize_path};
 use crate::router::host_name;
 use crate::template::{Values, push_plain};
 
-/// What a part of a key is.
+/// The kind of a part of a key.
 #[derive(Clone, Copy)]
 enum Part {
     /// The client's address: 4 bytes (IPv4), 8 bytes (the first 64 bits of an IPv6 address) or no bytes (a unix socket).
@@ -203,7 +203,7 @@ fn push_address(out: &mut Vec<u8>, client: Option<IpAddr>) {
     }
 }
 
-/// Appends a value in the spelling in which it is counted. Appends nothing if the request has no value, or if it has several
+/// Appends a value in the form in which it is counted. Appends nothing if the request has no value, or if it has several
 /// values: any of them may be the one that the server reads.
 fn push_value(out: &mut Vec<u8>, placeholder: &Placeholder, values: &Values<'_>) {
     let head = values.head;

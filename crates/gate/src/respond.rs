@@ -195,9 +195,9 @@ pub fn encode_error(
     encode_text(sink, status, text, None, context);
 }
 
-/// Gives the sink the redirect `redirect` for the request `head`, which was sent by `scheme`. `values` are needed if the
-/// target has values ([`location::has_values`]). Returns the status of the response, which is 400 if the target needs a
-/// host and the request has none, or one that is not a plain name or address, or if a value cannot be placed.
+/// Gives the sink the redirect `redirect` for the request `head`, which was sent by `scheme`. `values` are needed if the target
+/// has values ([`location::has_values`]). Returns the status of the response, which is 400 if the target needs a host and the
+/// request has no host, or a host that is not a plain name or address, or if a value cannot be placed.
 ///
 /// A request cannot redirect its client to another host: the host is validated, a path at the start of the
 /// target has exactly one leading slash, and characters that are not allowed in a URI are percent-encoded.

@@ -7,7 +7,7 @@
 
 use tidegate_config::model::RetryOn;
 
-/// Where an exchange with a server failed.
+/// The stage at which an exchange with a server failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailurePoint {
     /// The connect failed: refused, unreachable or timed out.
@@ -37,7 +37,7 @@ pub enum FailurePoint {
 /// The facts about a failed attempt that the decision needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailedAttempt<'a> {
-    /// Where the attempt failed.
+    /// The stage at which the attempt failed.
     pub point: FailurePoint,
     /// The method is idempotent (RFC 9110 section 9.2.2).
     pub idempotent: bool,
@@ -57,18 +57,16 @@ pub struct FailedAttempt<'a> {
 
 /// Whether the request may be sent again.
 ///
-/// If nothing was sent, the request is sent over another connection in any case. That is not a retry, and the
-/// caller must not repeat it on a reused connection, so that it happens once.
-/// After a failed connect, every method is retried, because no server has received the request. The same holds
-/// if the server has refused the request before any processing. After
-/// a reset of a reused connection, only idempotent methods are retried, because the server may have
-/// executed the request before it closed. The same holds for a reset of a fresh connection, as at the restart of a
-/// server, but only once: the request itself may be what crashes servers, and it must not crash a whole pool. A
-/// timeout, a malformed head or a status is retried only if the pool wants it, and only for idempotent methods. Resets of
-/// fresh connections and malformed heads count together, because a server that crashes while it sends a head leaves a
-/// malformed one, and a request may make an application write one: each counts as a failure of its server (`eject`). A
-/// request is never retried after the client has got a byte of the final response, nor if it cannot be sent exactly as it was
-/// sent the first time.
+/// If nothing was sent, the request is sent over another connection in any case. That is not a retry, and the caller must not
+/// repeat it on a reused connection, so that it happens once. After a failed connect, every method is retried, because no server
+/// has received the request. The same holds if the server has refused the request before any processing. After a reset of a
+/// reused connection, only idempotent methods are retried, because the server may have executed the request before it closed. The
+/// same holds for a reset of a fresh connection, as at the restart of a server, but only once: the request itself may be what
+/// crashes servers, and it must not crash a whole pool. A timeout, a malformed head or a status is retried only if the pool wants
+/// it, and only for idempotent methods. Resets of fresh connections and malformed heads count together, because a server that
+/// crashes while it sends a head has sent a malformed one, and a request may make an application write one: each counts as a
+/// failure of its server (`eject`). A request is never retried after the client has got a byte of the final response, nor if it
+/// cannot be sent exactly as it was sent the first time.
 #[must_use]
 pub fn may_retry(failed: &FailedAttempt<'_>) -> bool {
     let whole = !failed.body_sent || failed.body_replayable;

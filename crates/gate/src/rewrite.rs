@@ -1,4 +1,4 @@
-//! The path of a request as its route sees it: which pattern matched, the rest behind it, its named segments.
+//! The path of a request as its route sees it: the pattern that matched, the rest of the path after it, its named segments.
 //! In: the path as received, the path patterns of the route. Out: parts of the path as received.
 //! Never: decodes a part of the path, so that a server reads the part as the client wrote it.
 //! Invariant: a path with dot segments is replaced by the path that they resolve to, which the route also matches.
@@ -24,7 +24,7 @@ impl<'a> MatchedPath<'a> {
         Self { text: path, pattern: None }
     }
 
-    /// Finds the pattern among `patterns` (in canonical spelling) that matches `path`. `scratch` is overwritten.
+    /// Finds the pattern among `patterns` (in canonical form) that matches `path`. `scratch` is overwritten.
     #[must_use]
     pub fn new(path: &'a str, patterns: &'a [PathPattern], scratch: &'a mut Vec<u8>) -> Self {
         let find = |path: &str| patterns.iter().find(|pattern| path_matches(pattern, path));
@@ -49,7 +49,7 @@ impl<'a> MatchedPath<'a> {
         self.text
     }
 
-    /// What `*` at the end of the pattern stands for; without a pattern, the path without its first slash.
+    /// The part that `*` at the end of the pattern matches; without a pattern, the path without its first slash.
     #[must_use]
     pub fn rest(&self) -> &'a str {
         let slashes = match self.pattern {

@@ -1,8 +1,8 @@
 //! Finds the route of a request by listener, host, path, query, method, header fields, cookies, client address, client
-//! certificate and what tables have counted. The first match wins.
+//! certificate and the counts in tables. The first match wins.
 //! In: a decoded head, its client. Out: the route's index. The path is forwarded as it was
 //! received (RFC 9110 section 7.7).
-//! Never: allocates (except for `scratch`); lets another spelling or reading of a path bypass a route.
+//! Never: allocates (except for `scratch`); lets another form or reading of a path bypass a route.
 //! Limits: those of `table`; a path that servers interpret differently is looked up up to twelve times, once
 //! for each reading that differs.
 //! Invariant: the result equals that of testing every route in file order; no reading of the path belongs to
@@ -39,7 +39,7 @@ const TWO_READINGS: &str = "the path matches another route on servers that merge
 const LITERAL_DOTS: &str =
     "the path matches another route on servers that do not resolve \".\" and \"..\"";
 
-/// What conditions test of the client.
+/// The facts about the client that conditions test.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Client<'a> {
     /// The certificate, if it was verified.
@@ -48,7 +48,7 @@ pub struct Client<'a> {
     pub peer: Option<IpAddr>,
     /// Proxies whose statements about the client are trusted.
     pub trusted: &'a [Network],
-    /// What tables have counted for the request's keys; `None` if nothing was counted.
+    /// The counts in tables for the request's keys; `None` if nothing was counted.
     pub counts: Option<&'a RequestCounts<'a>>,
 }
 
@@ -65,7 +65,7 @@ pub struct Router {
     listeners: Vec<Table>,
     /// By route: the index of the first route with the same effect. Never above the route's own index.
     same_as: Vec<usize>,
-    /// Whether a route depends on what tables have counted.
+    /// Whether a route depends on the counts in tables.
     tests_counts: bool,
     /// The sets of addresses that routes test, as this worker reads them.
     sets: SetReaders,
@@ -97,7 +97,7 @@ impl Router {
         Self { listeners, same_as, tests_counts, sets: sets.readers() }
     }
 
-    /// Whether a route depends on what tables have counted, so that clients need their `counts`.
+    /// Whether a route depends on the counts in tables, so that clients need their `counts`.
     #[must_use]
     pub const fn tests_counts(&self) -> bool {
         self.tests_counts
@@ -243,7 +243,7 @@ fn canonical_host(pattern: &HostPattern) -> HostPattern {
     }
 }
 
-/// The pattern in the spelling in which paths are compared.
+/// The pattern in the normalized form in which paths are compared.
 pub(crate) fn canonical_path(pattern: &PathPattern) -> PathPattern {
     match pattern {
         PathPattern::Exact(path) => PathPattern::Exact(path::canonical_pattern(path)),

@@ -6,9 +6,9 @@
 //! Limits: `connections_max` connections to each server; `streams_max` requests on each.
 //! Invariant: a connection is in one list, once, from its connect until it takes no more requests.
 //!
-//! The connection with the fewest requests is next, and of several the oldest: in quiet times, the younger ones become
-//! idle and close. Another one is opened only if all have as many requests as they take, because each costs the server
-//! memory and a handshake. Until a server has stated its limit, it is assumed to be the one that it stated last.
+//! The connection with the fewest requests is next, and of several the oldest: in quiet times, the younger ones become idle and
+//! close. Another one is opened only if all have as many requests as they take, because each costs the server memory and a
+//! handshake. Until a server has announced its limit on a connection, the limit is assumed to be the last one that it announced.
 
 use tidegate_base::Moment;
 
@@ -17,7 +17,7 @@ struct Connection<T> {
     id: T,
     /// Requests on the connection, and those that wait until it is established.
     streams: u32,
-    /// The most requests that the connection takes.
+    /// Maximum number of requests that the connection takes.
     streams_max: u32,
     /// When bytes of the server last arrived; `Moment::NEVER` until the connection is established.
     heard_at: Moment,
@@ -33,7 +33,7 @@ struct Server<T> {
     speaks_http1: bool,
 }
 
-/// Where a request goes.
+/// The connection for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SharedChoice<T> {
     /// To this connection.
@@ -47,9 +47,9 @@ pub enum SharedChoice<T> {
 /// The shared connections of one pool and one worker.
 pub struct SharedConnections<T> {
     servers: Vec<Server<T>>,
-    /// The most connections to a server.
+    /// Maximum number of connections to a server.
     connections_max: usize,
-    /// The most requests on a connection, whatever the server allows.
+    /// Maximum number of requests on a connection, whatever the server allows.
     streams_max: u32,
 }
 
@@ -73,7 +73,7 @@ impl<T: Copy + PartialEq> SharedConnections<T> {
         (self.connections_max, self.streams_max) = (connections_max, streams_max);
     }
 
-    /// Forgets what is known of `server`: the index names another one now, or connections are set up in another way.
+    /// Forgets the history of `server`: the index names another one now, or connections are set up in another way.
     pub fn forget(&mut self, server: usize) {
         let streams_max = self.streams_max;
         if let Some(server) = self.servers.get_mut(server) {
@@ -87,9 +87,9 @@ impl<T: Copy + PartialEq> SharedConnections<T> {
         self.servers.get(server).map_or(0, |server| server.connections.len())
     }
 
-    /// Where the next request to `server` goes. `since`: an attempt of the request failed then, so it goes only to a
-    /// connection that has proven since that its server lives, or that is being opened, if there is such a connection
-    /// or another one may be opened.
+    /// The connection for the next request to `server`. `since`: an attempt of the request failed then, so it is sent only over a
+    /// connection whose server has responded since, or that is being opened, if there is such a connection or another one may be
+    /// opened.
     #[must_use]
     pub fn choose(&self, server: usize, since: Moment) -> SharedChoice<T> {
         let Some(server) = self.servers.get(server) else { return SharedChoice::New };
@@ -127,7 +127,7 @@ impl<T: Copy + PartialEq> SharedConnections<T> {
         server.connections.len() < before
     }
 
-    /// Records that a request goes to the connection.
+    /// Records that a request is sent over the connection.
     pub fn note_start(&mut self, server: usize, id: T) {
         if let Some(open) = self.find(server, id) {
             open.streams += 1;

@@ -1,6 +1,6 @@
 //! Spans of requests, in the binary format of OpenTelemetry (OTLP 1.x, `opentelemetry/proto/trace/v1/trace.proto`).
-//! In: what is known of a request when its exchange has ended, the numbers of its spans. Out: its spans as fields of a
-//! `ScopeSpans`, appended to a buffer; around them, a request to a collector.
+//! In: the data of a request whose exchange has ended, the numbers of its spans. Out: its spans as fields of a `ScopeSpans`,
+//! appended to a buffer; around them, a request to a collector.
 //! Never: contains fields of messages, or the query of a request that `shown_target` leaves out.
 //! Limits: those of the texts in an `Entry`.
 //! Invariant: the spans of several requests, one after another, are again fields of a `ScopeSpans`.
@@ -13,7 +13,7 @@ use crate::identity::SpanIds;
 
 /// The version of the conventions that names of attributes follow.
 const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.27.0";
-/// Methods that have a name of their own in attributes (RFC 9110 section 9, RFC 5789); others may be anything.
+/// Methods that attributes contain by name (RFC 9110 section 9, RFC 5789); others may be anything.
 const METHODS: [&str; 9] =
     ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
 
@@ -71,7 +71,7 @@ impl SpanEncoder {
     }
 }
 
-/// Where the spans come from, as the parts of a request to a collector that are the same for all spans.
+/// The source of the spans: the parts of an export request that are the same for all spans.
 #[derive(Clone, Debug)]
 pub struct SpanSource {
     /// `ResourceSpans.resource`, as a field.
@@ -95,7 +95,7 @@ impl SpanSource {
             ("telemetry.sdk.version", version),
         ];
         let given = settings.attributes.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        // What the file states takes precedence: a name must occur once.
+        // The attributes in the file take precedence: a name must occur once.
         let is_given = |name: &str| settings.attributes.iter().any(|(given, _)| given == name);
         for (name, value) in own.into_iter().filter(|(name, _)| !is_given(name)).chain(given) {
             let mut attribute = Vec::new();
@@ -149,7 +149,7 @@ pub fn rejected(response: &[u8]) -> (u64, String) {
     (count, why)
 }
 
-/// What each span begins with. `parent`: the number of its parent, and the flag that it is another process's.
+/// Writes the fields that each span begins with. `parent`: the number of its parent, and the flag that it is another process's.
 fn start(span: &mut Vec<u8>, ids: &SpanIds, own: u64, (parent, remote): (Option<u64>, u32)) {
     bytes_field(span, 1, &ids.trace.to_be_bytes());
     bytes_field(span, 2, &own.to_be_bytes());
@@ -253,7 +253,7 @@ fn upstream_span(span: &mut Vec<u8>, entry: &Entry<'_>, pool: &str, server: &str
     outcome(span, entry, is_error);
 }
 
-/// What went wrong.
+/// The error.
 fn outcome(span: &mut Vec<u8>, entry: &Entry<'_>, is_error: bool) {
     if !is_error {
         return;
@@ -447,7 +447,7 @@ mod tests {
         let mut response = Vec::new();
         bytes_field(&mut response, 1, &partial);
         assert_eq!(rejected(&response), (300, "full".to_owned()));
-        // A part of it, and bytes of another format, are read as far as they are fields.
+        // A truncated response, and bytes of another format, are read up to the first malformed field.
         for end in 0..response.len() {
             let _ = rejected(&response[..end]);
         }

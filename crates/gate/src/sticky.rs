@@ -19,7 +19,7 @@ pub struct Sessions {
     cookie: String,
     /// By server: its name in the cookie.
     names: Vec<String>,
-    /// What follows the value in Set-Cookie, except Max-Age.
+    /// The attributes after the value in Set-Cookie, except Max-Age.
     attributes: String,
     /// How long browsers keep the cookie, in seconds; 0: until they are closed.
     lifetime_seconds: u64,
@@ -146,14 +146,14 @@ fn attributes_of(sticky: &Sticky) -> String {
     text
 }
 
-/// Whether the field sets a cookie with the name of the one that the value `cookie` of Set-Cookie sets.
+/// Whether the field sets a cookie with the same name as `cookie`, a value of Set-Cookie.
 #[must_use]
 pub fn sets_same(field: &Field<'_>, cookie: &str) -> bool {
     field.id == FieldName::SetCookie && set_cookie(field.value).0 == set_cookie(cookie.as_bytes()).0
 }
 
-/// Whether caches may give the response to several clients (RFC 9111 section 5.2.2), so that it must not contain a cookie
-/// of one of them.
+/// Whether caches may give the response to several clients (RFC 9111 section 5.2.2), so that it must not contain a cookie for a
+/// single client.
 pub(crate) fn is_shared(head: &ResponseHead<'_>) -> bool {
     let fields = head.fields().filter(|field| field.id == FieldName::CacheControl);
     let mut directives = fields.flat_map(|field| field.value.split(|&byte| byte == b','));

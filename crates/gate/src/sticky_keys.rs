@@ -34,9 +34,9 @@ const WAYS: usize = 8;
 const FREE: u64 = 0;
 /// The key of a cell that is being written.
 const BUSY: u64 = 1;
-/// The bit of a cell's state that says that the key has come back after a response.
+/// The bit of a cell's state that is set if the key was used again after a response.
 const BACK: u64 = 1 << 31;
-/// The bit of a cell's state that says that the server has responded to a request with the key, or has set it.
+/// The bit of a cell's state that is set if the server has responded to a request with the key, or has set the key.
 const ANSWERED: u64 = 1 << 30;
 /// The bits of a cell's state that contain the time of the last use, in seconds: 34 years of a process.
 const SECONDS: u64 = ANSWERED - 1;
@@ -68,7 +68,7 @@ enum Reason {
     Answered,
 }
 
-/// What a note has changed.
+/// The effect of a note.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StickyChange {
     /// Nothing but the time of the last use, or the server of a key to which no server had responded.
@@ -207,7 +207,7 @@ impl StickyTables {
         Self(config.pools.iter().map(table).collect())
     }
 
-    /// What a worker needs for the pool with this index; `None` if its requests do not stay by a key.
+    /// The keys of the pool with this index, for a worker; `None` if its requests do not stay by a key.
     #[must_use]
     pub fn of_pool(&self, index: usize, pool: &Pool) -> Option<StickyKeys> {
         let (stay, table) = (pool.stay.as_ref()?, self.0.get(index)?.as_ref()?);
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(note(4, at(120)), StickyChange::Moved);
         assert_eq!(find(7, at(120)), Some(4));
         assert_eq!(note(5, at(500)), StickyChange::New);
-        // The clock of another worker is behind.
+        // The clock of another worker is slow.
         assert_eq!(find(7, at(0)), Some(5));
         assert_eq!(table.keys(), 1);
     }

@@ -12,11 +12,11 @@ use tidegate_wire::message::{BodyLength, ResponseSink, Version};
 
 use crate::respond::{AnswerContext, encode_answer_fields, encode_content_length, encode_error};
 
-/// The most bytes of a body: 1 TiB.
+/// Maximum size in bytes of a body: 1 TiB.
 pub const SIZE_BYTES_MAX: u64 = 1 << 40;
 /// The longest delay or pause.
 pub const DELAY_MAX: Span = Span::from_secs(60);
-/// The most bytes of one piece or chunk, and the default.
+/// Maximum size in bytes of one piece or chunk, and the default.
 pub const PIECE_BYTES_MAX: usize = 64 * 1024;
 
 /// The body of the response to `?h`.

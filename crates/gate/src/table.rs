@@ -2,9 +2,8 @@
 //! In: rules in file order; a head with its host and path, the client's certificate. Out: the first rule that
 //! matches.
 //! Never: allocates in a search; returns a rule whose conditions do not match.
-//! Limits: a search looks at up to `HOST_KEYS_MAX` × `PATH_KEYS_MAX` lists, and only at those kinds of keys
-//! that some rule has. Rules with the same host and the same literal start of the path are tested one after
-//! the other.
+//! Limits: a search examines up to `HOST_KEYS_MAX` × `PATH_KEYS_MAX` lists, and only at those kinds of keys that some rule has.
+//! Rules with the same host and the same literal start of the path are tested one after the other.
 //! Invariant: the result equals that of testing every rule in order.
 
 use tidegate_config::model::{
@@ -20,10 +19,10 @@ use crate::router::Client;
 
 /// Up to this many rules, testing each one is faster than a lookup.
 const LINEAR_SEARCH_MAX: usize = 8;
-/// The most labels of a pattern such as `*.example.com` that are indexed. A pattern with more labels is
+/// Maximum number of labels of a pattern such as `*.example.com` that are indexed. A pattern with more labels is
 /// tested for every host.
 const LABELS_MAX: u32 = 8;
-/// The most literal segments at the start of a path pattern that are indexed. Further segments are ignored by
+/// Maximum number of literal segments at the start of a path pattern that are indexed. Further segments are ignored by
 /// the index.
 const SEGMENTS_MAX: u32 = 8;
 const HOST_KEYS_MAX: usize = LABELS_MAX as usize + 2;
@@ -227,7 +226,7 @@ fn host_matches(pattern: &HostPattern, host: &str) -> bool {
     }
 }
 
-/// Whether the pattern matches the path; both are in canonical spelling.
+/// Whether the pattern matches the path; both are in canonical form.
 pub(crate) fn path_matches(pattern: &PathPattern, path: &str) -> bool {
     match pattern {
         PathPattern::Exact(exact) => exact == path,
@@ -307,7 +306,7 @@ fn reach_of<'a>(patterns: impl Iterator<Item = &'a PathPattern>) -> Reach {
                 literal_bytes_max = literal_bytes_max.max(text.len());
             }
             PathPattern::Segments { segments, .. } => {
-                // The index looks at the literal start as a whole.
+                // The index hashes the literal start as a whole.
                 literal_bytes_max = literal_bytes_max.max(literal_start(segments).len());
                 segments_max = segments_max.max(segments.len());
                 for segment in segments {
@@ -522,7 +521,7 @@ mod tests {
         }
     }
 
-    /// The most rules that a search tests.
+    /// Maximum number of rules that a search tests.
     fn tried(table: &Table, host: &str, path: &str) -> usize {
         let (hosts, paths) = (table.hosts.keys_of(host), table.paths.keys_of(Some(path)));
         let pairs = hosts.iter().flat_map(|host| paths.iter().map(move |path| pair(host, path)));

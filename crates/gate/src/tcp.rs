@@ -8,7 +8,7 @@ use tidegate_config::model::{Forward, HostPattern};
 /// The longest name of DNS; longer names match nothing.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Where the connections of a listener go.
+/// The pools of the connections of a listener.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TcpTargets {
     /// Whether the pool depends on the name, so that the ClientHello must be read first.

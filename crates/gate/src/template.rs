@@ -18,10 +18,10 @@ use crate::parameters::{decoded, find_cookie, find_parameter};
 use crate::rewrite::MatchedPath;
 use crate::scheme::Scheme;
 
-/// The most bytes that the edits of a route may add to a message.
+/// Maximum number of bytes that the edits of a route may add to a message.
 pub const RENDERED_BYTES_MAX: usize = HEAD_BYTES_MAX;
 
-/// The values that placeholders stand for.
+/// The values of placeholders.
 #[derive(Clone, Copy, Debug)]
 pub struct Values<'a> {
     /// The head of the request.
@@ -90,7 +90,7 @@ impl PlaceFault {
     }
 }
 
-/// Where a value is placed.
+/// The place of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Field,
@@ -262,8 +262,8 @@ fn push_value(out: &mut Vec<u8>, placeholder: &Placeholder, values: &Values<'_>,
             });
         }
         Placeholder::Header(name) => {
-            // Not a name with `_` for `-`: a proxy in front may remove or set only the exact one, and pass on the client's
-            // other spelling. Conditions ignore the other spelling for the same reason.
+            // Not a name with `_` for `-`: a proxy in front may remove or set only the exact one, and pass on the client's other
+            // form. Conditions ignore the other form for the same reason.
             let field = head.fields().find(|own| own.name.eq_ignore_ascii_case(name));
             plain(out, field.map_or(b"", |field| field.value));
         }

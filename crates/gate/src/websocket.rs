@@ -1,7 +1,7 @@
 //! WebSocket connections that Tidegate serves itself: their settings, and the responses of the handshake.
 //! In: the configuration; requests. Out: prepared settings; responses, given to the client's sink.
 //! Never: knows the rules of the handshake (`wire::websocket`).
-//! Limits: `WEBSOCKET_SETTINGS_MAX` routes with settings of their own.
+//! Limits: `WEBSOCKET_SETTINGS_MAX` routes with their own settings.
 
 use tidegate_base::Span;
 use tidegate_base::limits::WEBSOCKET_SETTINGS_MAX;
@@ -32,7 +32,7 @@ pub struct Endpoint {
     pub policy: Policy,
     /// As `policy`, for clients of push hubs, with the subprotocols of their protocol.
     pub hub_policy: Policy,
-    /// What messages may cost.
+    /// The limits of messages.
     pub limits: Limits,
     /// Time without a message, after which the connection is closed; `None`: unlimited.
     pub idle_timeout: Option<Span>,
@@ -190,7 +190,7 @@ pub fn is_requested(request: &[u8]) -> bool {
         && accepted_key(request).is_some()
 }
 
-/// What accepts the key of the request whose head was encoded for a server. `None` if there is no valid key.
+/// The value that accepts the key of the request whose head was encoded for a server. `None` if there is no valid key.
 #[must_use]
 pub fn accepted_key(request: &[u8]) -> Option<AcceptedKey> {
     accept_key_of(stored_value(request, KEY)?)

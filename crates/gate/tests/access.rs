@@ -11,7 +11,7 @@ use tidegate_gate::access::{
 };
 use tidegate_wire::message::Version;
 
-/// A proxied request that ended as intended.
+/// A proxied request that ended normally.
 fn proxied() -> Entry<'static> {
     Entry {
         unix_millis: 1_795_330_141_007,

@@ -608,7 +608,7 @@ fn each_path_has_one_spelling() {
     }
 }
 
-/// The canonical spelling of an ambiguous path.
+/// The canonical form of an ambiguous path.
 fn first_reading(mut readings: Readings<'_>) -> String {
     readings.next().expect("each path has a canonical spelling").to_owned()
 }

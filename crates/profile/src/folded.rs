@@ -12,7 +12,7 @@ pub const INLINED: &str = "_[i]";
 /// Begins the line of facts.
 const FACTS: &str = "# tidegate-profile";
 
-/// What is known about a profile besides its stacks.
+/// Facts about a profile, in addition to its stacks.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Facts {
     /// How long it took.
@@ -29,7 +29,7 @@ pub struct Facts {
     pub kernel_ms: u64,
     /// Samples that were lost.
     pub lost: u64,
-    /// What took the samples: `perf` or `timers`.
+    /// The source of the samples: `perf` or `timers`.
     pub means: String,
     /// The name of the only route whose requests were sampled; empty: all were.
     pub route: String,
@@ -40,7 +40,7 @@ pub struct Facts {
 /// Stacks and how many samples each has.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Profile {
-    /// What is known besides.
+    /// Further facts about the profile.
     pub facts: Facts,
     /// Names of functions from the outermost to the innermost, separated by `;`.
     stacks: BTreeMap<String, u64>,

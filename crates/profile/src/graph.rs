@@ -50,8 +50,8 @@ impl<'p> Frame<'p> {
     }
 }
 
-/// The flame graph of a profile. With `before`: a graph of the same profile, in which colours show what costs more or less than
-/// in the profile before.
+/// The flame graph of a profile. With `before`: a graph of the same profile, in which colours show the functions that cost more
+/// or less than in the profile before.
 #[must_use]
 pub fn svg(now: &Profile, before: Option<&Profile>) -> String {
     let mut root = Frame::default();
@@ -163,7 +163,7 @@ impl<'p> Frames<'_, 'p> {
         }
     }
 
-    /// Orange for what costs more, green for what costs less; stronger for a larger part of all.
+    /// Orange for functions that cost more, green for functions that cost less; stronger for a larger part of all.
     fn change_colour(&self, frame: &Frame<'_>) -> String {
         let change = (frame.now - frame.before) / self.root.now.max(f64::MIN_POSITIVE);
         // The colour is full from a twentieth of all on.

@@ -21,9 +21,9 @@ pub(crate) struct Module {
     pub(crate) name: String,
     /// The addresses of its code in memory.
     pub(crate) code: Range<u64>,
-    /// What has to be added to an address in the file to get that in memory.
+    /// The difference between an address in memory and the address in the file.
     pub(crate) bias: u64,
-    /// Where the code begins in the file.
+    /// The offset of the code in the file.
     offset: u64,
     /// The content.
     content: Content,

@@ -30,10 +30,10 @@ pub(crate) const COMPILED_LUA: u64 = 3;
 /// Stacks beyond `STACKS_MAX`.
 pub(crate) const OTHERS: u64 = 4;
 
-/// What a thread executed at one moment.
+/// The stack of a thread at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Snapshot<'s> {
-    /// The next instruction; in the kernel: the one after the system call.
+    /// The next instruction; in the kernel: the instruction after the system call.
     pub instruction: u64,
     /// The stack pointer.
     pub stack_pointer: u64,
@@ -218,7 +218,7 @@ fn registers(_instruction: u64, stack: u64, frame: u64, link: u64) -> UnwindRegs
     UnwindRegsNative::new(link, stack, frame)
 }
 
-/// What the unwinder has to know about a module.
+/// The data of a module that the unwinder needs.
 fn unwound(module: &Module) -> framehop::Module<Arc<[u8]>> {
     let (frames, header) = (module.section(".eh_frame"), module.section(".eh_frame_hdr"));
     let range =

@@ -10,7 +10,7 @@ use crate::folded::{Profile, bare};
 /// Functions in a table.
 const ROWS_MAX: usize = 60;
 
-/// What a function costs, in samples.
+/// The cost of a function, in samples.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 struct Cost {
     /// In the function itself.
@@ -91,8 +91,8 @@ pub fn comparison(before: &Profile, now: &Profile) -> String {
     finish(text, rows.len())
 }
 
-/// What to multiply samples of two profiles with to compare them, and the unit of the product: CPU time for each request if both
-/// state their requests, else percents.
+/// The factors by which samples of two profiles are multiplied to compare them, and the unit of the product: CPU time for each
+/// request if both state their requests, else percents.
 #[must_use]
 pub fn scales(before: &Profile, now: &Profile) -> ((f64, f64), &'static str) {
     match (before.micros_per_request(), now.micros_per_request()) {
@@ -116,7 +116,7 @@ fn heading(what: &str, profile: &Profile) -> String {
             share(facts.user_ms, accounted),
             share(facts.kernel_ms, accounted),
         ),
-        // The kernel does not know routes.
+        // The kernel has no information about routes.
         _ => format!(
             "the route has {:.1}% of all {} samples",
             share(samples, samples + facts.left_out),

@@ -21,7 +21,7 @@ use crate::settings::{Error, HubSettings};
 use crate::stream::Excerpt;
 use tidegate_wire::base64;
 
-/// The most calls of one request.
+/// Maximum number of calls of one request.
 pub const COMMANDS_MAX: usize = 10_000;
 /// The longest key of a publication.
 pub(crate) const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
@@ -81,7 +81,7 @@ enum Method {
     Unknown,
 }
 
-/// What a response states about the process.
+/// The contents of a response about the process.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'n> {
     /// Its name.
@@ -142,7 +142,7 @@ struct Batch<'a> {
     commands: Vec<BTreeMap<String, &'a RawValue>>,
 }
 
-/// The body is not what the method takes.
+/// The body is not valid for the method.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Malformed;
 
@@ -546,8 +546,7 @@ impl Slot {
     }
 }
 
-/// Whether `name` matches a pattern in which `*` stands for any text and `?` for one character. An empty pattern matches
-/// every name.
+/// Whether `name` matches a pattern in which `*` matches any text and `?` one character. An empty pattern matches every name.
 #[must_use]
 pub fn matches_pattern(pattern: &str, name: &str) -> bool {
     if pattern.is_empty() {
@@ -555,7 +554,7 @@ pub fn matches_pattern(pattern: &str, name: &str) -> bool {
     }
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
     let (mut at, mut in_name) = (0, 0);
-    // Where to go on after the last `*` if what follows it does not match.
+    // The place to continue after the last `*` if the text after it does not match.
     let mut retry: Option<(usize, usize)> = None;
     while in_name < name.len() {
         match pattern.get(at) {

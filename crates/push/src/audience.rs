@@ -1,4 +1,4 @@
-//! Who of a channel's subscribers gets a message: what filters of tags and `exclude-sender` look at.
+//! Which of a channel's subscribers get a message: the facts that filters of tags and `exclude-sender` need.
 //! In: a message as published. Out: its tags, ready for comparison; the client that published it.
 //! Never: parses the tags again for each subscriber. Limits: `TAGS_BYTES_MAX` of `filter.rs`.
 //! Invariant: the tags are in the order of their names, each once.
@@ -12,10 +12,10 @@ use crate::filter::{TAGS_BYTES_MAX, Tags};
 use crate::mail::Order;
 use crate::settings::Error;
 
-/// What an allocator adds to a small allocation, about.
+/// The approximate overhead of a small allocation.
 const ALLOCATION_BYTES: usize = 16;
 
-/// What decides which subscribers get a message.
+/// The facts that decide which subscribers get a message.
 #[derive(Clone, Debug)]
 pub struct Audience {
     /// The tags of the message.

@@ -1,5 +1,5 @@
 //! Calls to the application's backend, in the HTTP protocol of Centrifugo's proxy.
-//! In: what a client does, and what is known of it; the body of a response. Out: the body of a request; the decision.
+//! In: an action of a client, and the data about the client; the body of a response. Out: the body of a request; the decision.
 //! Never: takes part of a reply that is malformed; sends anything.
 //! Limits: `REASON_BYTES_MAX`; those of the response. Data of a reply is JSON that is not nested too deep.
 
@@ -29,7 +29,7 @@ pub struct Subject<'a> {
     pub codec: Codec,
     /// Its user; `None` if it is not known yet.
     pub user: Option<&'a str>,
-    /// What the backend has stated about the connection: JSON; empty: nothing.
+    /// The backend's data about the connection (`meta`): JSON; empty: no data.
     pub meta: &'a str,
 }
 
@@ -170,7 +170,7 @@ pub enum Failure {
 /// The decision of the backend.
 #[derive(Debug)]
 pub enum BackendDecision<'a> {
-    /// The client may go on.
+    /// The client may continue.
     Granted(Box<Granted<'a>>),
     /// There is no result: for `connect`, the client is not known; for `refresh` and `sub_refresh`, its time is over.
     Nothing,
@@ -194,7 +194,7 @@ pub struct Refused<'a> {
     pub temporary: bool,
 }
 
-/// What the backend grants, and states.
+/// A grant of the backend, with its data.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Granted<'a> {
@@ -205,7 +205,7 @@ pub struct Granted<'a> {
     pub expire_at: i64,
     /// The time is over.
     pub expired: bool,
-    /// What other clients see of the client.
+    /// Data about the client that other clients see.
     #[serde(borrow)]
     info: Option<&'a RawValue>,
     b64info: Option<String>,
@@ -213,7 +213,7 @@ pub struct Granted<'a> {
     #[serde(borrow)]
     data: Option<&'a RawValue>,
     b64data: Option<String>,
-    /// What the backend wants to know again.
+    /// Data that is sent back to the backend in later requests.
     #[serde(borrow)]
     meta: Option<&'a RawValue>,
     /// The channels that the client is subscribed to.
@@ -295,7 +295,7 @@ impl Granted<'_> {
         json_of(self.data, self.b64data.as_deref())
     }
 
-    /// What other clients see of the client: JSON in one line; `None`: nothing is stated about it.
+    /// Data about the client that other clients see: JSON in one line; `None`: nothing is stated about it.
     ///
     /// # Errors
     /// It is no JSON.
@@ -303,7 +303,7 @@ impl Granted<'_> {
         json_of(self.info, self.b64info.as_deref())
     }
 
-    /// What the backend wants to know again: JSON in one line; `None`: nothing is stated about it.
+    /// Data that is sent back to the backend in later requests: JSON in one line; `None`: nothing is stated about it.
     #[must_use]
     pub fn meta(&self) -> Option<Box<str>> {
         self.meta.map(|json| in_one_line(json.get()))

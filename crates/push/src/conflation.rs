@@ -1,4 +1,4 @@
-//! Conflation: of the messages of a channel that come within an interval, subscribers get the newest.
+//! Conflation: of the messages that are published in a channel within an interval, subscribers get the newest.
 //! In: messages, time. Out: whether a message is delivered now; at the end of an interval, the message that was held back.
 //! Limits: one message of each channel with subscribers is held back, and nothing of a channel that was quiet for an interval.
 //! Invariant: messages are delivered in order, with at least the interval between two of them; the newest is never lost.
@@ -51,7 +51,7 @@ impl Conflation {
         self.ends.first().map_or(Moment::NEVER, |(end, _)| *end)
     }
 
-    /// Ends the oldest interval whose end has come. Returns the message to deliver, with which the next interval begins.
+    /// Ends the oldest interval whose end has been reached. Returns the message to deliver, with which the next interval begins.
     pub fn end_next(&mut self, now: Moment) -> Option<Arc<Publication>> {
         if self.next_end() > now {
             return None;
@@ -148,7 +148,7 @@ mod tests {
         let end = conflation.next_end();
         let held = conflation.end_next(end).expect("the message of b");
         assert_eq!((&*held.channel, &*held.data), ("b", "2"));
-        // It cannot be delivered yet, and a newer one comes meanwhile.
+        // It cannot be delivered yet, and a newer message arrives meanwhile.
         conflation.put_off(held, end.after(Span::from_millis(10)));
         assert!(!conflation.offer(&message("b", "3"), span, end));
         let held = conflation.end_next(end.after(Span::from_millis(10)));

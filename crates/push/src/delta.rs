@@ -1,6 +1,6 @@
 //! Deltas: messages as patches of the previous message in the channel.
 //! In: a message, and the previous message. Out: the message as a patch, or as a whole, for subscriptions with deltas.
-//! Never: makes a patch twice in the same process, or one that no subscriber needs.
+//! Never: makes a patch twice in the same process, or a patch that no subscriber needs.
 //! Limits: those of `fossil.rs`; the newest messages of channels take up to `1 / BASES_PART` of the hub's
 //! `history-memory-max`. A message that is not kept is followed by a whole one.
 //! Invariant: a subscriber gets a patch only if the previous message of the channel is the last one that the subscriber got,
@@ -63,7 +63,7 @@ impl Lineage {
         self.serial
     }
 
-    /// What the patch costs to make, in bytes that the kernel copies in the same time; 0 if there is none.
+    /// The cost of making the patch, in bytes that the kernel copies in the same time; 0 if there is none.
     #[must_use]
     pub fn patch_cost_bytes(&self, data: &str) -> usize {
         self.base.as_ref().map_or(0, |base| PATCH_COST * (base.data.len() + data.len()))
@@ -115,9 +115,9 @@ impl Lineage {
 pub struct Bases {
     /// By channel.
     newest: BTreeMap<Arc<str>, Base>,
-    /// What they cost together.
+    /// Their total cost.
     bytes: usize,
-    /// The most that they may cost.
+    /// The maximum that they may cost.
     bytes_max: usize,
     /// The number of the newest message of all channels.
     serial: u64,
@@ -125,13 +125,13 @@ pub struct Bases {
     unkept: u64,
 }
 
-/// The part of the memory of histories that the newest messages of channels may take besides.
+/// The share of `history-memory-max` that the newest messages of channels may take in addition to the histories.
 pub const BASES_PART: usize = 4;
-/// The memory of a newest message besides its data and the name of its channel.
+/// The memory of a newest message in addition to its data and the name of its channel.
 const BASE_COST_BYTES: usize = 128;
 
 impl Bases {
-    /// No messages, beside histories that may keep this many bytes.
+    /// No messages; the histories may keep this many bytes.
     #[must_use]
     pub const fn beside(history_bytes_max: usize) -> Self {
         let bytes_max = history_bytes_max / BASES_PART;
@@ -255,7 +255,7 @@ mod tests {
             assert!(bases.bytes <= 1000);
         }
         assert!(bases.len() == 4 && bases.take_unkept() == 96, "{}", bases.len());
-        // Channels whose message is kept go on.
+        // Channels whose message is kept continue.
         let again = bases.link(message("channel0", &text(101), true));
         assert_eq!(form(&again, Codec::Json, 1), Form::JsonPatch);
         for number in 0..100 {

@@ -1,8 +1,8 @@
-//! The client protocol without WebSocket: what a client sends comes in requests, what it receives goes in one endless
+//! The client protocol without WebSocket: a client sends in requests, and receives in one endless
 //! response.
 //! In: messages for a client; the bodies of its requests. Out: pieces of the response; commands, and the session that
 //! they are for.
-//! Never: lets a request reach a session whose secret it does not state.
+//! Never: lets a request reach a session without the session's secret.
 //! Limits: those of the request. Invariant: a piece of a response contains whole messages only, so that no character is
 //! split between two pieces.
 
@@ -42,7 +42,7 @@ impl Framing {
         }
     }
 
-    /// What the response begins with: proxies and browsers see that it has begun.
+    /// The beginning of the response: proxies and browsers see that it has begun.
     #[must_use]
     pub const fn start(self) -> &'static [u8] {
         match self {
@@ -70,10 +70,10 @@ impl Framing {
     }
 }
 
-/// Names a session of a worker. Only the client of the session knows the name, which lets a request act for it.
+/// Names a session of a worker. Only the client of the session has the name, which lets a request act for the session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionName {
-    /// What the worker calls it.
+    /// The worker's name for it.
     pub key: (u32, u32),
     /// Random bits.
     pub secret: Secret,

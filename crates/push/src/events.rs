@@ -4,7 +4,7 @@
 use crate::position::Position;
 use crate::publication::Publication;
 
-/// What keeps a stream alive: a comment.
+/// A comment that keeps a stream open.
 pub const HEARTBEAT: &[u8] = b":\n\n";
 
 /// Appends the beginning of a stream: how long the browser waits before it connects again.

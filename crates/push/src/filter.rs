@@ -1,6 +1,6 @@
 //! Filters of subscriptions by the tags of messages, as Centrifugo's client libraries state them (`tf`).
 //! In: a filter as a client states it; the tags of a message. Out: whether the subscription gets the message.
-//! Never: allocates while it looks at a message; accepts a filter that it does not understand.
+//! Never: allocates while it tests a message; accepts a filter that it does not understand.
 //! Limits: `NODES_MAX` nodes, `DEPTH_MAX` levels, `VALUES_MAX` values and `BYTES_MAX` of text in a filter;
 //! `TAGS_BYTES_MAX` of tags of a message.
 //! Invariant: the tags of a message are in the order of their names. A condition of a tag that the message
@@ -10,17 +10,17 @@ use core::cmp::Ordering;
 
 use serde::Deserialize;
 
-/// The most nodes of a filter.
+/// Maximum number of nodes of a filter.
 pub const NODES_MAX: usize = 32;
-/// The most levels of a filter.
+/// Maximum number of levels of a filter.
 pub const DEPTH_MAX: usize = 8;
-/// The most values of all conditions of a filter.
+/// Maximum number of values of all conditions of a filter.
 pub const VALUES_MAX: usize = 128;
-/// The most bytes of keys and values of a filter.
+/// Maximum size in bytes of keys and values of a filter.
 pub const BYTES_MAX: usize = 4096;
-/// The most bytes of the tags of a message in a namespace with filters, as JSON. Each condition may look at all of them.
+/// Maximum size in bytes of the tags of a message in a namespace with filters, as JSON. Each condition may examine all of them.
 pub const TAGS_BYTES_MAX: usize = 1024;
-/// The most digits that a number is compared by: the rest of a client's number would only cost time.
+/// Maximum number of digits that a number is compared by: the rest of a client's number would only cost time.
 const NUMBER_BYTES_MAX: usize = 64;
 
 /// A filter as a client states it.
@@ -69,7 +69,7 @@ enum Node {
     Condition { key: Box<str>, test: Test },
 }
 
-/// What the value of a tag must be.
+/// The condition on the value of a tag.
 #[derive(Clone, Debug)]
 enum Test {
     /// One of these; none of these, if it `is_not`.
@@ -91,7 +91,7 @@ enum Test {
 /// The tags of a message, in the order of their names.
 pub type Tags = [(Box<str>, Box<str>)];
 
-/// What is left of the limits while a filter is checked.
+/// The rest of the limits while a filter is checked.
 struct Room {
     nodes: usize,
     values: usize,
@@ -113,7 +113,7 @@ impl Filter {
     /// Checks a filter.
     ///
     /// # Errors
-    /// It contains an unknown operation, lacks what its operation needs, or exceeds a limit.
+    /// It contains an unknown operation, lacks an operand, or exceeds a limit.
     pub fn new(stated: &Stated) -> Result<Self, Refused> {
         let mut room = Room { nodes: NODES_MAX, values: VALUES_MAX, bytes: BYTES_MAX };
         Ok(Self { root: Node::new(stated, &mut room, DEPTH_MAX)? })
@@ -182,7 +182,7 @@ impl Node {
         Ok(Self::Condition { key: key.as_str().into(), test })
     }
 
-    /// The memory of the node besides its own size.
+    /// The memory of the node in addition to its own size.
     fn cost_bytes(&self) -> usize {
         let of = |node: &Self| size_of::<Self>() + node.cost_bytes();
         match self {

@@ -1,6 +1,6 @@
 //! Patches between two texts, in the delta format of Fossil, which Centrifugo's client libraries apply.
 //! In: the previous and the new text; a patch. Out: a patch; the new text.
-//! Never: cuts a character, so that a patch is text, too; reads or writes beyond what `LENGTH_MAX` allows.
+//! Never: cuts a character, so that a patch is text, too; reads or writes more than `LENGTH_MAX` allows.
 //! Limits: texts of `LENGTH_MAX`; `CANDIDATES_MAX` places of the previous text are compared with each place of the new one.
 //! Invariant: a patch is shorter than the new text; applied to the previous text, it results in the new text.
 
@@ -12,7 +12,7 @@ const WINDOW: usize = 8;
 const DENSE_LENGTH_MAX: usize = 4096;
 /// How many places of the previous text are compared with a place of the new text.
 const CANDIDATES_MAX: usize = 8;
-/// The bytes that a copy must save, because the text after it needs a length of its own.
+/// The bytes that a copy must save, because the text after it needs its own length.
 const COPY_MARGIN: usize = 2;
 
 /// The digits of numbers, in the order of their values.
@@ -28,7 +28,7 @@ pub fn encode(previous: &str, new: &str) -> Option<String> {
     let mut patch = Patch { out: String::new(), length_max: new.len() };
     patch.number(new.len());
     patch.out.push('\n');
-    // What follows `written` in the new text is not in the patch yet.
+    // The new text after `written` is not in the patch yet.
     let (mut at, mut written) = (0, 0);
     while let Some(window) = window_at(new.as_bytes(), at) {
         let found = places.longest(window, new, at, written);

@@ -1,12 +1,12 @@
 //! All hubs as one worker sees them: subscribers, owned channels, and the exchange with other workers.
 //! In: subscriptions and calls of this worker, mail of other workers. Out: replies, mail, subscribers of publications.
 //! Never: waits for another worker; loses mail.
-//! Limits: `OUTBOX_MAX` messages wait for a worker; beyond that no publication, subscription or query that concerns it
-//! is accepted (`Error::TooManyRequests`), and clients of the client protocol are not read (`is_congested`). Replies and
-//! ends of subscriptions are bounded by what was accepted before. While `Local::is_full`, no mail is received, so that
+//! Limits: `OUTBOX_MAX` messages wait for a worker; beyond that no publication, subscription or query that concerns it is
+//! accepted (`Error::TooManyRequests`), and clients of the client protocol are not read (`is_congested`). Replies and ends of
+//! subscriptions are bounded by the calls that were accepted before. While `Local::is_full`, no mail is received, so that
 //! publishers slow down instead of queues growing. Publications of clients get half of `OUTBOX_MAX` and `WALKS_MAX`, and
-//! `CLIENT_WALKS_MAX` in a channel, so that those of the application and of other channels are accepted. `EMPTIED_MAX`
-//! channels without subscribers wait to be reported; further ones are counted.
+//! `CLIENT_WALKS_MAX` in a channel, so that those of the application and of other channels are accepted. `EMPTIED_MAX` channels
+//! without subscribers wait to be reported; further ones are counted.
 //! Invariant: mail to a worker is sent in the order in which it was made.
 
 use std::collections::VecDeque;
@@ -28,14 +28,14 @@ use crate::publication::Publication;
 use crate::roster::Roster;
 use crate::settings::{Error, HubSettings, Hubs, namespace_of};
 
-/// The most mail that waits for a worker before publications, subscriptions and queries are refused.
+/// Maximum number of messages that wait for a worker before publications, subscriptions and queries are refused.
 pub const OUTBOX_MAX: usize = 1024;
-/// The most publications of a channel that are being delivered before those of clients are refused.
+/// Maximum number of publications of a channel that are being delivered before those of clients are refused.
 pub const CLIENT_WALKS_MAX: usize = 64;
 
-/// The most messages of conflated channels that are published in a turn.
+/// Maximum number of messages of conflated channels that are published in a turn.
 const CONFLATED_PER_TURN_MAX: usize = 64;
-/// The most channels without subscribers that wait until the backend is told of them.
+/// Maximum number of channels without subscribers that wait until the backend is notified of them.
 pub const EMPTIED_MAX: usize = 4096;
 /// How long a message of a conflated channel waits for a worker that is behind.
 const BEHIND_SPAN: Span = Span::from_millis(10);
@@ -60,15 +60,15 @@ pub struct Hub<K> {
     joins: Vec<(Arc<Publication>, Vec<u16>)>,
     /// Replies to calls of this worker that were not made at once.
     events: VecDeque<Event<K>>,
-    /// Owned channels, and their hubs, whose last subscriber has left; only those of which the backend learns it.
+    /// Owned channels, and their hubs, whose last subscriber has left; only those that are reported to the backend.
     emptied: VecDeque<(u16, Arc<str>)>,
     /// How many more there were, since the last call of `take_lost_emptied`.
     lost_emptied: u64,
-    /// By hub: the namespaces of whose channels the backend learns that they have no subscribers.
+    /// By hub: the namespaces whose channels are reported to the backend when they have no subscribers.
     tells_emptied: Vec<Vec<Box<str>>>,
 }
 
-/// What a worker has of one hub.
+/// The figures of one hub on a worker.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct HubFigures {
     /// Channels that the worker owns.
@@ -81,19 +81,19 @@ pub struct HubFigures {
     pub users: u64,
 }
 
-/// When something happens, and random bits for what it creates.
+/// The time of an event, and random bits for the values that it creates.
 pub type Instance = (Moment, u64);
 
 /// How a subscription begins.
 #[derive(Debug)]
 pub struct Subscription {
-    /// Where the subscriber is.
+    /// The place of the subscriber.
     pub place: SubscriptionId,
-    /// The owner's reply; `None` if it comes later, as `Event::Subscribed`.
+    /// The owner's reply; `None` if it arrives later, as `Event::Subscribed`.
     pub reply: Option<Subscribed>,
 }
 
-/// What mail results in.
+/// The result of handling mail.
 #[derive(Debug)]
 pub enum Event<K> {
     /// A subscription of this worker is confirmed.
@@ -102,7 +102,7 @@ pub enum Event<K> {
     Refused(K, SubscriptionId, Error),
     /// The reply to a call of this worker.
     Replied(K, u32, Reply),
-    /// Commands of a client of this worker, which must know this secret.
+    /// Commands for a client of this worker; the request must contain the client's secret.
     Commands(K, Secret, Box<[u8]>),
 }
 
@@ -220,7 +220,7 @@ impl<K: Copy + Eq> Hub<K> {
         self.local.name(place)
     }
 
-    /// Makes a call. Returns the reply of this worker, if the call concerns it; those of other workers come as events.
+    /// Makes a call. Returns the reply of this worker, if the call concerns it; those of other workers arrive as events.
     pub fn call(
         &mut self,
         settings: &Hubs,
@@ -309,7 +309,7 @@ impl<K: Copy + Eq> Hub<K> {
     /// order, whichever workers its requests reach.
     ///
     /// # Errors
-    /// There is no such worker, or too much mail waits for it. The commands come back.
+    /// There is no such worker, or too much mail waits for it. The commands are returned.
     pub fn forward(
         &mut self,
         worker: u16,
@@ -405,7 +405,7 @@ impl<K: Copy + Eq> Hub<K> {
         self.send_reports();
     }
 
-    /// The next event that did not come by mail. Called until it returns `None`, before the worker waits.
+    /// The next event that did not arrive by mail. Called until it returns `None`, before the worker waits.
     pub fn take_event(&mut self) -> Option<Event<K>> {
         self.events.pop_front()
     }
@@ -719,7 +719,7 @@ impl<K: Copy + Eq> Hub<K> {
     }
 }
 
-/// The namespaces of whose channels the backend of a hub learns that they have no subscribers.
+/// The namespaces whose channels are reported to the backend of a hub when they have no subscribers.
 fn tells_emptied(settings: &Hubs, hub: u16) -> Vec<Box<str>> {
     let Some(HubSettings { push, .. }) = settings.get(hub) else { return Vec::new() };
     let has_path = |backend: &PushBackend| backend.path(BackendEvent::ChannelEmpty).is_some();

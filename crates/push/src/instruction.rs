@@ -1,8 +1,8 @@
-//! What the application does with the clients of a user: the methods `subscribe`, `unsubscribe`, `disconnect` and
+//! The application's instructions for the clients of a user: the methods `subscribe`, `unsubscribe`, `disconnect` and
 //! `refresh` of the server API.
 //! In: the body of a request. Out: an instruction, or why it is refused.
 //! Never: accepts an argument that it would have to ignore.
-//! Limits: `SPARED_MAX` clients in `whitelist`; reasons of 123 bytes, which a Close frame has room for.
+//! Limits: `SPARED_MAX` clients in `whitelist`; reasons of 123 bytes, which fit into a Close frame.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::position::Since;
 use crate::publication::in_one_line;
 use crate::settings::{Error, HubSettings};
 
-/// The most clients that a `disconnect` spares.
+/// Maximum number of clients that a `disconnect` spares.
 const SPARED_MAX: usize = 1000;
 /// The longest reason of a disconnect (RFC 6455 section 5.5).
 const REASON_BYTES_MAX: usize = 123;
@@ -30,18 +30,18 @@ pub struct Instruction {
     pub client: Arc<str>,
     /// The names of clients that it does not apply to.
     pub spared: Vec<Arc<str>>,
-    /// What is done.
+    /// The instruction.
     pub what: ClientChange,
 }
 
-/// What is done with a client.
+/// An instruction about a client.
 #[derive(Debug)]
 pub enum ClientChange {
     /// It gets the messages of a channel.
     Subscribe {
         /// The channel.
         channel: Arc<str>,
-        /// It gets what it missed since then.
+        /// It gets the messages that it has missed since then.
         since: Option<Since>,
         /// Data for the client: JSON in one line; empty: none.
         data: Box<str>,

@@ -1,4 +1,4 @@
-//! Decisions about push: channels, subscribers, publications, history and who may do what.
+//! Decisions about push: channels, subscribers, publications, history and permissions.
 //! In: the configuration; subscriptions and publications; mail of other workers; time and random numbers as arguments.
 //! Out: publications for subscribers, mail for other workers, encoded messages and responses. Never: uses a socket, a
 //! clock, a file or the system's randomness; knows how a subscriber is connected.
@@ -6,8 +6,8 @@
 //! Each worker has a [`Hub`](hub::Hub). A channel is *owned* by one of them, chosen by the hash of its name: the owner
 //! gives each publication its offset, keeps the history, and mails the publication to the workers with subscribers.
 //! Mail between two workers is delivered in order, so every worker sees the publications of a channel in the order
-//! of their offsets, and the owner's reply to a subscription divides them exactly: what was published before it is in
-//! the history, what comes after it is delivered.
+//! of their offsets, and the owner's reply to a subscription divides them exactly: publications before it are in
+//! the history, and publications after it are delivered.
 #![forbid(unsafe_code)]
 
 pub mod ages;

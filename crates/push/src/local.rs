@@ -1,4 +1,4 @@
-//! The subscribers of one worker: who gets a publication, in which order, a slice at a time.
+//! The subscribers of one worker: which of them get a publication, in which order, a slice at a time.
 //! In: subscriptions, the owner's replies, publications. Out: the subscribers of each publication.
 //! Limits: `WALKS_MAX` messages are being delivered; beyond that the hub accepts no more. A channel with `VISITS_MAX`
 //! publications to deliver gets no further reports of joins and leaves, which clients cause without a limit.
@@ -13,12 +13,12 @@ use crate::fan_out::{Delivery, Report, Slice, Waiter};
 use crate::position::Position;
 use crate::publication::Publication;
 
-/// The most publications that are being delivered on a worker.
+/// Maximum number of publications that are being delivered on a worker.
 pub const WALKS_MAX: usize = 1024;
 /// The publications of a channel that are being delivered, beyond which joins and leaves are not reported. One client can
 /// join and leave thousands of times a second, and each time concerns all subscribers of the channel.
 pub const VISITS_MAX: usize = 16;
-/// How many places of a channel are looked at for each subscriber of a slice, because places may be free.
+/// How many places of a channel are examined for each subscriber of a slice, because places may be free.
 const PLACES_PER_SUBSCRIBER: usize = 16;
 
 /// The subscribers of one worker. `K` names a subscriber.
@@ -82,7 +82,7 @@ struct Member<K> {
 // With a key like the server's, which has 8 bytes and leaves a value for `None`.
 const _: () = assert!(size_of::<Option<Member<(u32, core::num::NonZeroU32)>>>() <= 12);
 
-/// Whether a member waits (lowest bit), and for what: packed, because a channel may have millions of members.
+/// Whether a member waits (lowest bit), and the number of the reply or publication: packed, because a channel may have millions of members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct MemberState(u32);
 
@@ -109,7 +109,7 @@ impl MemberState {
 struct Walk<K> {
     /// The publication.
     publication: Arc<Publication>,
-    /// What the publisher waits for; `None` if it does not wait, or while a slice has it.
+    /// The report for which the publisher waits; `None` if it does not wait, or while a slice has the report.
     report: Option<Box<Report<K>>>,
     /// `Channel::accepted` after it was accepted.
     number: u32,
@@ -117,12 +117,12 @@ struct Walk<K> {
     cursor: usize,
 }
 
-/// Where a subscriber is.
+/// The place of a subscriber.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SubscriptionId {
     /// Number of the channel.
     channel: u32,
-    /// SubscriptionId of the member.
+    /// Index of the member in the channel.
     member: u32,
 }
 
@@ -136,14 +136,14 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Where the subscriber is.
+    /// The place of the subscriber in its channel.
     #[must_use]
     pub const fn place(self) -> SubscriptionId {
         self.place
     }
 }
 
-/// What a subscriber that has joined waits for.
+/// The reply that a subscriber that has joined waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Joined {
     /// Nothing: it gets the publications after this position.
@@ -178,7 +178,7 @@ impl<K: Copy + Eq> Local<K> {
         }
     }
 
-    /// Counts a join or leave that another worker was not told of.
+    /// Counts a join or leave that was not reported to another worker.
     pub fn note_unreported(&mut self) {
         self.unreported += 1;
     }
@@ -211,7 +211,7 @@ impl<K: Copy + Eq> Local<K> {
         self.find(hub, name).map_or(0, |channel| channel.walks.len())
     }
 
-    /// Whether the owner knows that this worker has subscribers of a channel.
+    /// Whether the owner has been notified that this worker has subscribers of a channel.
     #[must_use]
     pub fn is_confirmed(&self, hub: u16, name: &str) -> bool {
         self.find(hub, name).is_some_and(|channel| channel.is_confirmed)
@@ -255,7 +255,7 @@ impl<K: Copy + Eq> Local<K> {
         })
     }
 
-    /// Adds a subscriber. `asks`: the owner must be asked even if this worker gets the channel's publications already.
+    /// Adds a subscriber. `asks`: the owner must be called even if this worker already gets the channel's publications.
     /// Returns `None` if the hub does not exist.
     pub fn join(
         &mut self,

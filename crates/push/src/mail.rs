@@ -21,14 +21,14 @@ pub enum Mail<K> {
     Call {
         /// The worker that waits for the reply.
         from: u16,
-        /// Who waits for the reply.
+        /// The receiver of the reply.
         to: ReplyTo<K>,
-        /// What to do.
+        /// The operation.
         call: Call,
     },
     /// The reply to a call of the receiver.
     Reply {
-        /// Who waits for it.
+        /// The receiver of the reply.
         to: ReplyTo<K>,
         /// The result.
         reply: Reply,
@@ -58,7 +58,7 @@ pub enum Mail<K> {
         to: ReplyTo<K>,
         /// The client.
         key: K,
-        /// What the request states.
+        /// The secret in the request.
         secret: Secret,
         /// The commands.
         data: Box<[u8]>,
@@ -74,7 +74,7 @@ pub enum Mail<K> {
     },
 }
 
-/// Who waits for a reply.
+/// The receiver of a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReplyTo<K> {
     /// A subscription.
@@ -88,7 +88,7 @@ pub enum ReplyTo<K> {
     },
 }
 
-/// What a worker is asked to do.
+/// A request to a worker.
 #[derive(Clone, Debug)]
 pub enum Call {
     /// The owner: note that the worker has subscribers.
@@ -97,7 +97,7 @@ pub enum Call {
         hub: u16,
         /// The channel.
         channel: Arc<str>,
-        /// Where the client was.
+        /// The last position of the client.
         since: Option<Since>,
         /// The client, if the channel's presence list contains it.
         visitor: Option<PresentClient>,
@@ -206,7 +206,7 @@ pub enum Reply {
         /// After the newest publication.
         position: Position,
     },
-    /// It is done.
+    /// The call has succeeded, without a result.
     Done,
     /// The clients of a channel.
     Presence(Presence),
@@ -221,7 +221,7 @@ pub enum Reply {
     Channels(Vec<(Arc<str>, u32)>),
     /// The counts of a worker.
     Info(Counts),
-    /// It is not done.
+    /// The call has failed.
     Failed(Error),
 }
 
@@ -230,7 +230,7 @@ pub enum Reply {
 pub struct Subscribed {
     /// After the newest publication; `None` if the channel has no history.
     pub position: Option<Position>,
-    /// What was missed, or in a namespace with `cache` the newest message; `None` if the client did not state where it was, and
+    /// The missed messages, or in a namespace with `cache` the newest message; `None` if the client did not send a position, and
     /// gets nothing.
     pub recovered: Option<Recovered>,
 }
@@ -242,7 +242,7 @@ pub struct PresentClient {
     pub client: Arc<str>,
     /// Its user.
     pub user: Arc<str>,
-    /// Both, and what its token adds: a JSON object in one line.
+    /// Both, and the additions of its token: a JSON object in one line.
     pub info: Arc<str>,
 }
 
@@ -253,7 +253,7 @@ pub struct Presence {
     pub visitors: Vec<PresentClient>,
 }
 
-/// What a worker counts.
+/// The counts of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
     /// Subscribed clients.
@@ -266,7 +266,7 @@ pub struct Counts {
     pub channels: u32,
 }
 
-/// Which workers a call concerns.
+/// The workers that receive a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target<'c> {
     /// The owner of a channel.
@@ -276,7 +276,7 @@ pub enum Target<'c> {
 }
 
 impl Call {
-    /// Which workers the call concerns.
+    /// The workers that receive the call.
     #[must_use]
     pub fn target(&self) -> Target<'_> {
         match self {

@@ -1,8 +1,8 @@
 //! The newest messages of channels with `cache`, in copies whose encoded forms all new subscribers share.
-//! In: what a new subscriber gets. Out: the same, with the shared copy of its message.
+//! In: the data for a new subscriber. Out: the same, with the shared copy of its message.
 //! Never: keeps a form of a message that is no longer the newest one of its channel.
 //! Limits: the copies and their forms take up to `1 / NEWEST_PART` of the hub's `history-memory-max`, as measured when a subscriber
-//! comes. A message that does not fit is encoded for each subscriber.
+//! arrives. A message that does not fit is encoded for each subscriber.
 //! Invariant: `bytes` is the sum of the costs of the copies.
 
 use std::collections::BTreeMap;
@@ -11,11 +11,11 @@ use std::sync::Arc;
 use crate::publication::Publication;
 use crate::stream::Recovered;
 
-/// The part of the memory of histories that the copies may take besides.
+/// The share of `history-memory-max` that the copies may take in addition to the histories.
 pub const NEWEST_PART: usize = 4;
 /// How many forms of a message are usual: raw, event, and one of them compressed.
 const FORMS_EXPECTED: usize = 3;
-/// The memory of a copy besides the message, the name of its channel, and the data in these forms.
+/// The memory of a copy in addition to the message, the name of its channel, and the data in these forms.
 const COPY_COST_BYTES: usize = 2048;
 
 /// The copies of a hub.
@@ -23,9 +23,9 @@ const COPY_COST_BYTES: usize = 2048;
 pub struct Newest {
     /// By channel.
     copies: BTreeMap<Arc<str>, SharedCopy>,
-    /// What they cost together.
+    /// Their total cost.
     bytes: usize,
-    /// The most that they may cost.
+    /// The maximum that they may cost.
     bytes_max: usize,
 }
 
@@ -33,14 +33,14 @@ pub struct Newest {
 struct SharedCopy {
     /// The message.
     publication: Arc<Publication>,
-    /// What it cost at the last look.
+    /// Its cost at the last check.
     cost_bytes: usize,
     /// A subscriber came since the last sweep.
     is_used: bool,
 }
 
 impl Newest {
-    /// No copies, beside histories that may keep this many bytes.
+    /// No copies; the histories may keep this many bytes.
     #[must_use]
     pub const fn beside(history_bytes_max: usize) -> Self {
         Self { copies: BTreeMap::new(), bytes: 0, bytes_max: history_bytes_max / NEWEST_PART }
@@ -151,7 +151,7 @@ mod tests {
             assert!(newest.bytes <= bytes_max);
         }
         assert!((5..10).contains(&count) && newest.len() == count, "{count}");
-        // The forms of a copy outgrow what was expected.
+        // The forms of a copy become larger than expected.
         let long = found(1, &format!("\"{}\"", "x".repeat(COPY_COST_BYTES)));
         let mut newest = Newest::beside(NEWEST_PART * (7 * COPY_COST_BYTES));
         let copy = shared(&mut newest, "a", &long).expect("it fits");

@@ -2,7 +2,7 @@
 //! In: subscriptions and publications of all workers, time, random numbers. Out: positions, publications.
 //! Never: knows a subscriber.
 //! Limits: a worker's share of the hub's `history-memory-max`; `IDEMPOTENCY_KEYS_MAX` keys.
-//! Invariant: `bytes` is the sum of what the histories of the hub keep, and at most `bytes_max` between two calls.
+//! Invariant: `bytes` is the size of all histories of the hub, and at most `bytes_max` between two calls.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -24,20 +24,20 @@ use crate::visitors::Visitors;
 
 /// How long a key of a publication is remembered.
 const IDEMPOTENCY_SPAN: Span = Span::from_secs(300);
-/// The most keys that are remembered; beyond that the oldest are forgotten.
+/// Maximum number of keys that are remembered; beyond that the oldest are forgotten.
 pub const IDEMPOTENCY_KEYS_MAX: usize = 65_536;
 /// The memory of an empty history, without its channel's name.
 const STREAM_COST_BYTES: usize = 256;
-/// How many channels one sweep looks at.
+/// How many channels one sweep examines.
 const SWEEP_CHANNELS_MAX: usize = 256;
 /// How many unused channels one sweep removes, which takes about a millisecond.
 const SWEEP_UNUSED_MAX: usize = 4096;
 /// How many entries of dropped publications `Owned::order` may contain, in addition to as many entries as
 /// publications are kept.
 const ORDER_SPARE: usize = 64;
-/// How many entries of `Owned::order` are looked at with each publication while it is tidied.
+/// How many entries of `Owned::order` are examined with each publication while it is tidied.
 const ORDER_STEPS: usize = 8;
-/// The most publications that a client recovers at once; more are reported as lost.
+/// Maximum number of publications that a client recovers at once; more are reported as lost.
 pub const RECOVERY_MAX: usize = 300;
 
 /// The channels of one hub that a worker owns.
@@ -49,9 +49,9 @@ pub struct Owned {
     bytes: usize,
     /// The part of `bytes` that the histories take without their messages.
     streams_bytes: usize,
-    /// The most bytes that the histories may keep.
+    /// Maximum number of bytes that the histories may keep.
     bytes_max: usize,
-    /// The kept publications of all channels, oldest first, after those of `tidied`. Contains some that are gone.
+    /// The kept publications of all channels, oldest first, after those of `tidied`. Contains some that were dropped.
     order: VecDeque<(Arc<str>, u64)>,
     /// The oldest publications, moved from `order` without those that were gone. Empty unless `order` is being tidied.
     tidied: VecDeque<(Arc<str>, u64)>,
@@ -61,9 +61,9 @@ pub struct Owned {
     keys: BTreeMap<PublicationKey, Option<Position>>,
     /// The keys by age.
     key_ages: VecDeque<(Moment, PublicationKey)>,
-    /// Where the next sweep begins.
+    /// The start of the next sweep.
     sweep_from: Option<Arc<str>>,
-    /// Channels that had no message and no subscriber when they were appended, the one that has been unused for longest
+    /// Channels that had no message and no subscriber when they were appended, the channel that has been unused for longest
     /// first. A channel is in it once at most (`Channel::is_listed_unused`).
     unused: VecDeque<Arc<str>>,
     /// Messages that are held back, of namespaces with `conflate`.
@@ -96,7 +96,7 @@ impl Channel {
     }
 }
 
-/// What a publication results in.
+/// The result of a publication.
 #[derive(Debug)]
 pub enum Outcome<'o> {
     /// Send the publication to these workers.
@@ -159,7 +159,7 @@ impl Owned {
         self.channels.get(channel).map_or(&[], |channel| &channel.workers)
     }
 
-    /// Notes that a worker has a subscriber. Returns the position of the channel, and what the subscriber missed.
+    /// Notes that a worker has a subscriber. Returns the position of the channel, and the messages that the subscriber missed.
     ///
     /// # Errors
     /// The channel does not exist, or there is no memory for its history.

@@ -5,7 +5,7 @@
 use tidegate_base::Moment;
 use tidegate_config::model::PublishRate;
 
-/// What a client has used of its rate.
+/// How much of its rate a client has used.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     unused_at: Moment,
@@ -18,7 +18,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Counts a publication at `now`, unless it exceeds the rate. As many as the rate states for its period may come at once.
+    /// Counts a publication at `now`, unless it exceeds the rate. As many as the rate allows for its period may arrive at once.
     pub fn admit(&mut self, rate: &PublishRate, now: Moment) -> bool {
         let cost = rate.per / rate.count.max(1);
         let begin = self.unused_at.max(now);

@@ -7,7 +7,7 @@ use crate::api::{encode_publications, encode_text};
 use crate::position::Position;
 use crate::publication::Publication;
 
-/// Appends the body of a response: the publications, and where the next poll goes on.
+/// Appends the body of a response: the publications, and the position where the next poll continues.
 pub fn encode(
     out: &mut Vec<u8>,
     publications: &[Arc<Publication>],

@@ -16,7 +16,7 @@ pub struct Epoch {
 
 /// The letters of an epoch.
 const LETTERS: usize = 8;
-/// The most bytes of the text of an epoch: letters, hyphen, and a number of 16 bits.
+/// Maximum size in bytes of the text of an epoch: letters, hyphen, and a number of 16 bits.
 const EPOCH_BYTES_MAX: usize = LETTERS + "-65535".len();
 
 /// A place in the history of a channel: after the publication with this offset.

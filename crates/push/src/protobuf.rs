@@ -161,7 +161,7 @@ pub fn put_message(out: &mut Vec<u8>, field: u32, write: impl FnOnce(&mut Vec<u8
     put_delimited(out, write);
 }
 
-/// Appends what `write` appends, after its length.
+/// Appends the output of `write`, after its length.
 pub fn put_delimited(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let begin = out.len();
     write(out);

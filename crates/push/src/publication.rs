@@ -20,11 +20,11 @@ use crate::position::Position;
 pub struct Publication {
     /// Index of the hub.
     pub hub: u16,
-    /// The process to which the publisher has sent it; `position` names the one that keeps the history.
+    /// The process to which the publisher has sent it; `position` names the process that keeps the history.
     pub origin: NodeId,
     /// The channel.
     pub channel: Arc<str>,
-    /// What the publication reports.
+    /// The kind of publication.
     pub content: Content,
     /// The data: JSON in one line; empty unless it is a message.
     pub data: Arc<str>,
@@ -32,9 +32,9 @@ pub struct Publication {
     pub position: Option<Position>,
     /// The client that published it, or that has joined or left: JSON; empty if it was not a client.
     pub info: Box<str>,
-    /// What the publisher adds, as a JSON object of strings; empty if there is nothing.
+    /// The tags of the publisher, as a JSON object of strings; empty: no tags.
     pub tags: Box<str>,
-    /// What patches refer to; `None` in a namespace without deltas.
+    /// The previous message, to which patches refer; `None` in a namespace without deltas.
     pub lineage: Option<Box<Lineage>>,
     /// Which subscribers get it; `None`: all of them.
     pub audience: Option<Box<Audience>>,
@@ -44,7 +44,7 @@ pub struct Publication {
     deflated: OnceLock<Box<DeflatedFrames>>,
 }
 
-/// What a publication reports.
+/// The kind of a publication.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Content {
     /// A message.
@@ -90,11 +90,11 @@ impl Form {
     }
 }
 
-/// What the delivery of a message costs besides its bytes, expressed in bytes: the kernel copies this much in the time
-/// of a system call.
+/// The cost of the delivery of a message in addition to its bytes, expressed in bytes: the kernel copies this much in the time of
+/// a system call.
 pub const DELIVERY_COST_BYTES: usize = 4096;
 
-/// What a filter costs at most that looks at the tags of a message, in bytes as above.
+/// The maximum cost of a filter that tests the tags of a message, in bytes as above.
 const FILTER_COST_BYTES: usize = 2 * DELIVERY_COST_BYTES;
 
 /// How deeply lists and objects of a message may be nested. Usual parsers allow at least 512 levels; the push around the
@@ -245,13 +245,13 @@ impl Publication {
         DELIVERY_COST_BYTES + self.data.len() + filter_cost
     }
 
-    /// What the delivery to a subscriber costs besides whose connection compresses its own messages, in bytes.
+    /// The additional cost in bytes of a delivery to a subscriber whose connection compresses its own messages.
     #[must_use]
     pub fn compression_cost_bytes(&self) -> usize {
         COMPRESSION_COST * self.data.len()
     }
 
-    /// What the first delivery to a subscriber with deltas costs besides, in bytes.
+    /// The additional cost in bytes of the first delivery to a subscriber with deltas.
     #[must_use]
     pub fn patch_cost_bytes(&self) -> usize {
         self.lineage.as_ref().map_or(0, |lineage| lineage.patch_cost_bytes(&self.data))

@@ -1,5 +1,5 @@
 //! The messages that wait for a client that does not read: bounded in number and size.
-//! In: publications. Out: publications in order, or what the policy does if they are too many.
+//! In: publications. Out: publications in order, or the effect of the policy if they are too many.
 //! Limits: `queue-messages-max` and `queue-max` of the hub. A message always fits into an empty queue.
 //! Invariant: `bytes` is the sum of the costs of `entries`.
 
@@ -16,11 +16,11 @@ const CONFLATED_FREE_PART: usize = 4;
 /// The bounds of a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueLimits {
-    /// The most messages.
+    /// Maximum number of messages.
     pub messages_max: u32,
-    /// The most bytes.
+    /// Maximum number of bytes.
     pub bytes_max: usize,
-    /// What happens beyond these.
+    /// The effect of exceeding these limits.
     pub slow: Slow,
 }
 
@@ -179,7 +179,7 @@ mod tests {
         {
             assert_eq!(queue.push(message_in(channel, text), &limits), Queued::Waits);
         }
-        // All of channel a but the new one go, and all of b but the newest.
+        // All messages of channel a but the new one are dropped, and all of b but the newest.
         assert_eq!(queue.push(message_in("a", "8"), &limits), Queued::DroppedOlder(5));
         assert_eq!(contents(&mut queue), ["", "4", "6", "8"]);
         assert_eq!(queue.bytes, 0);

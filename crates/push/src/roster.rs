@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::instruction::Instruction;
 use crate::settings::Error;
 
-/// The most instructions that wait on a worker.
+/// Maximum number of instructions that wait on a worker.
 pub const INSTRUCTIONS_MAX: usize = 1024;
 
 /// The hub, user and name of a client.

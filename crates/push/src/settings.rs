@@ -1,6 +1,6 @@
-//! The settings of hubs, prepared for lookups, and what clients may do.
-//! In: the configuration; names of channels; what is known of a client. Out: the settings of a channel; permissions.
-//! Limits: `channel-length-max`. Never: allows what the namespace of a channel does not allow.
+//! The settings of hubs, prepared for lookups, and the permissions of clients.
+//! In: the configuration; names of channels; the data about a client. Out: the settings of a channel; permissions.
+//! Limits: `channel-length-max`. Never: allows an action that the namespace of a channel does not allow.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::queue::QueueLimits;
 use crate::stream::StreamLimits;
 use crate::token::{Claims, Keys};
 
-/// What a client is told that uses a pattern in place of a channel.
+/// The message for a client that uses a pattern in place of a channel.
 const PATTERN_TEXT: &str =
     "channel patterns are not supported: a name has no `*` and does not begin with `/`";
 
@@ -100,13 +100,13 @@ pub struct Hubs {
 pub struct HubSettings {
     /// As configured.
     pub push: Push,
-    /// The bounds of what waits for a client.
+    /// The bounds of the messages that wait for a client.
     pub queue: QueueLimits,
     /// The keys of tokens.
     pub keys: Keys,
 }
 
-/// What is known of a client.
+/// The facts about a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Client<'a> {
     /// The user of its token; empty for a client without a user.
@@ -263,7 +263,7 @@ pub(crate) fn namespace_of(channel: &str) -> &str {
     plain.split_once(':').map_or("", |(namespace, _)| namespace)
 }
 
-/// Whether a client may do what `permit` guards.
+/// Whether a client may perform the action that `permit` guards.
 #[must_use]
 pub fn is_permitted(permit: Permit, client: Client<'_>, is_subscribed: bool) -> bool {
     match permit {

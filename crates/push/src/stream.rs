@@ -43,7 +43,7 @@ pub struct Recovered {
 }
 
 impl Recovered {
-    /// What a client gets whose position is not known any more.
+    /// The recovery of a client whose position is no longer known.
     pub const LOST: Self = Self { publications: Vec::new(), is_whole: false, keeps_forms: false };
 
     /// Everything that a client missed, from a history.
@@ -66,7 +66,7 @@ impl Recovered {
 pub struct Excerpt {
     /// Only publications after this place (before it, if `reverse`); `None`: from the beginning.
     pub since: Option<Since>,
-    /// The most publications; `None`: unlimited; 0: only the position is wanted.
+    /// Maximum number of publications; `None`: unlimited; 0: only the position is wanted.
     pub limit: Option<u32>,
     /// The newest first.
     pub reverse: bool,
@@ -75,7 +75,7 @@ pub struct Excerpt {
 /// The bounds of a history.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamLimits {
-    /// The most publications.
+    /// Maximum number of publications.
     pub length_max: u32,
     /// How long one is kept.
     pub age_max: Span,
@@ -172,7 +172,7 @@ impl Stream {
         bytes as isize
     }
 
-    /// What a client missed that was at `since`, up to `most` publications.
+    /// The publications after `since` that a client missed, up to `most`.
     #[must_use]
     pub fn recover(&self, since: Since, most: usize) -> Recovered {
         let lost = Recovered::LOST;
@@ -192,8 +192,8 @@ impl Stream {
         Recovered::whole(self.after(since.offset).cloned().collect())
     }
 
-    /// What a client gets that wants only the newest publication and was at `since`: nothing if it has it. `None` if the client
-    /// did not state where it was, and there is none.
+    /// The result for a client that requests only the newest publication and was at the position `since`: nothing if the client
+    /// has that publication. `None` if the client stated no position, and there is no publication.
     #[must_use]
     pub fn newest(&self, since: Option<Since>) -> Option<Recovered> {
         let is_here = |since: Since| {
@@ -205,7 +205,7 @@ impl Stream {
         }
         match self.entries.back() {
             Some(newest) => Some(Recovered::whole(vec![Arc::clone(&newest.publication)])),
-            // A client that was told the position of the empty channel has missed nothing.
+            // A client that has received the position of the empty channel has missed nothing.
             None => since.map(|since| Recovered {
                 is_whole: since.epoch.is_some() && is_here(since),
                 ..Recovered::LOST

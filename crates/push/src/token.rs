@@ -36,11 +36,11 @@ pub struct Claims {
     nbf: Option<f64>,
     /// When the connection ends, in place of `exp`; 0: never; negative: the token is refused.
     expire_at: Option<i64>,
-    /// What other clients see of the user, or in the channel of a token for a subscription.
+    /// The data about the user that other clients see; in a token for a subscription, only in its channel.
     info: Option<Box<RawValue>>,
     #[serde(default)]
     b64info: Option<String>,
-    /// What events to the backend state about the connection, and clients do not see.
+    /// Data about the connection in events to the backend, which clients do not see.
     meta: Option<Box<RawValue>>,
     /// The channel that the token is for, if it is not for a connection.
     pub channel: Option<String>,
@@ -50,7 +50,7 @@ pub struct Claims {
     /// The same, with details, in place of `channels`.
     #[serde(default)]
     subs: Subs,
-    /// What a client learns that subscribes with the token.
+    /// Data for a client that subscribes with the token.
     data: Option<Box<RawValue>>,
     #[serde(default)]
     b64data: Option<String>,
@@ -72,7 +72,7 @@ pub enum Audience {
     Many(Vec<String>),
 }
 
-/// What verifies the tokens of a hub.
+/// The verifier of the tokens of a hub.
 #[derive(Debug, Default)]
 pub struct Keys {
     signers: Signers,
@@ -226,7 +226,7 @@ impl Audience {
 }
 
 impl Claims {
-    /// When what the token permits ends, in seconds since 1970; `None`: never.
+    /// When the permission of the token ends, in seconds since 1970; `None`: never.
     #[must_use]
     pub fn ends_at(&self) -> Option<u64> {
         match self.expire_at {
@@ -246,7 +246,8 @@ impl Claims {
         }
     }
 
-    /// What other clients see of the user, or in the channel of a token for a subscription: JSON in one line; empty: nothing.
+    /// Data about the user that other clients see, or that clients in the channel of a subscription token see: JSON in one line;
+    /// empty: nothing.
     ///
     /// # Errors
     /// It is no JSON, or nested too deeply.
@@ -254,7 +255,7 @@ impl Claims {
         stated(self.info.as_deref(), self.b64info.as_deref())
     }
 
-    /// What a client learns that subscribes with the token: JSON in one line; empty: nothing.
+    /// Data for a client that subscribes with the token: JSON in one line; empty: no data.
     ///
     /// # Errors
     /// It is no JSON, or nested too deeply.
@@ -262,7 +263,7 @@ impl Claims {
         stated(self.data.as_deref(), self.b64data.as_deref())
     }
 
-    /// What events to the backend state about the connection: JSON in one line; empty: nothing.
+    /// Data about the connection for events to the backend: JSON in one line; empty: nothing.
     ///
     /// # Errors
     /// It is nested too deeply.
@@ -270,7 +271,7 @@ impl Claims {
         stated(self.meta.as_deref(), None)
     }
 
-    /// The channels that the client is subscribed to when it connects. As in Centrifugo, `channels` has no effect beside
+    /// The channels that the client is subscribed to when it connects. As in Centrifugo, `channels` has no effect together with
     /// `subs`.
     ///
     /// # Errors

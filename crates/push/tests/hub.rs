@@ -379,7 +379,7 @@ fn conflated_channel_delivers_the_newest_message_of_each_interval() {
             let received = &process.subscribers[&key].received;
             assert!(received.is_sorted() && received.last() == Some(&200), "seed {seed}");
             assert_eq!(received.len() as u64 + count, 200, "seed {seed}");
-            // About 4 seconds, with at most one message in each 100 ms, besides the first and the last one.
+            // About 4 seconds, with at most one message in each 100 ms, in addition to the first and the last one.
             let most = end.since(Moment::ZERO).as_millis() / 100 + 1;
             assert!((10..=most).contains(&(received.len() as u128)), "seed {seed}");
         }

@@ -32,7 +32,7 @@ use crate::pipe::Pipe;
 use crate::waker::Waker;
 use crate::{outq, source, steering};
 
-/// The most edges that one wait returns.
+/// Maximum number of edges that one wait returns.
 const EDGES_MAX: usize = 512;
 
 /// The reactor on real sockets.

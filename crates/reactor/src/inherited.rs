@@ -31,7 +31,7 @@ const SOCKETS_MAX: usize = 16_384;
 /// Sockets in one message. The kernel allows 253 (SCM_MAX_FD).
 const MESSAGE_SOCKETS_MAX: usize = 128;
 
-/// What a process inherits.
+/// The descriptors that a process inherits.
 #[derive(Debug, Default)]
 pub struct Inherited {
     /// The listening sockets.
@@ -59,7 +59,7 @@ pub struct InheritedSocket {
 }
 
 impl Inherited {
-    /// Takes what the process has inherited. A second call returns nothing.
+    /// Takes the sockets and the state that the process has inherited. A second call returns nothing.
     #[must_use]
     pub fn take() -> Self {
         static TAKEN: AtomicBool = AtomicBool::new(false);
@@ -96,7 +96,7 @@ fn named() -> (Option<RawFd>, Vec<NamedSocket>) {
     (None, (LISTEN_FDS_START..LISTEN_FDS_START + count).map(|number| (number, true)).collect())
 }
 
-/// Parses the value of `HANDOVER`. Earlier versions do not state what a service manager has.
+/// Parses the value of `HANDOVER`. Earlier versions do not state what the service manager holds.
 fn parse(text: &str) -> Option<(u32, RawFd, Vec<NamedSocket>)> {
     let mut parts = text.split(':');
     let (process, channel, sockets) = (parts.next()?, parts.next()?, parts.next()?);
@@ -165,9 +165,9 @@ fn local_address(socket: BorrowedFd<'_>) -> Option<Address> {
 /// get their own descriptor tables.
 #[derive(Debug)]
 pub struct ListenerPost {
-    /// What workers send to.
+    /// The end to which workers send.
     sender: OwnedFd,
-    /// What the thread receives from.
+    /// The end from which the thread receives.
     receiver: OwnedFd,
 }
 
@@ -357,7 +357,7 @@ mod tests {
             }
         }
         let addresses = worker.join().expect("the thread ends");
-        // The worker's table is gone, and its sockets still listen.
+        // The worker's table is closed, and its sockets still listen.
         assert_eq!((passed.len(), passed[0].worker), (200, 3));
         for (passed, address) in passed.into_iter().zip(addresses) {
             let listener = TcpListener::from(passed.socket);

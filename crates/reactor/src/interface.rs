@@ -2,7 +2,7 @@
 //! In: operations on sockets, deadlines and timers. Out: completions, handed to a `Handler` in a turn.
 //! Never: exposes readiness, errno retry loops or descriptors.
 //! Invariant: after `Closed` (or after the handler's own `close` or `abort`) no completion with that id
-//! comes. Operations on a stale id do nothing.
+//! is delivered. Operations on a stale id do nothing.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub enum DatagramSock {}
 /// Names one socket for datagrams of this reactor.
 pub type DatagramId = Id<DatagramSock>;
 
-/// Something that the kernel (or the simulator) completed. Completions are handed over in the order in which
+/// An event that the kernel (or the simulator) reported. Completions are delivered in the order in which
 /// the driver finds them.
 #[derive(Debug)]
 pub enum Completion<'a> {
@@ -43,7 +43,7 @@ pub enum Completion<'a> {
         /// The id that `connect` returned.
         sock: SockId,
     },
-    /// Bytes were received. They are valid only during this call: the handler copies what it needs later.
+    /// Bytes were received. They are valid only during this call: the handler copies the bytes that it needs later.
     Received {
         /// The connection.
         sock: SockId,
@@ -58,7 +58,7 @@ pub enum Completion<'a> {
         /// How many bytes, at least one.
         count: usize,
     },
-    /// The peer sends no more: all its bytes and then its FIN were received. Sending to it is still possible.
+    /// The peer has ended its direction: all its bytes and then its FIN were received. Sending to it is still possible.
     Finished {
         /// The connection.
         sock: SockId,
@@ -70,13 +70,13 @@ pub enum Completion<'a> {
         /// The connection.
         sock: SockId,
     },
-    /// All output has been sent. This comes only after a `send` or `flush` that could not send everything
+    /// All output has been sent. This is delivered only after a `send` or `flush` that could not send everything
     /// at once, so a waiting producer is resumed exactly once.
     Drained {
         /// The connection.
         sock: SockId,
     },
-    /// The connection is closed. Its id is already stale during this call. This does not come for the
+    /// The connection is closed. Its id is already stale during this call. This is not delivered for the
     /// handler's own `close` or `abort`.
     Closed {
         /// The id that the connection had.
@@ -142,7 +142,7 @@ impl Peer {
 /// Why a connection ended without the handler's request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CloseReason {
-    /// `connect` was refused: nothing listens there, or the backlog is full.
+    /// `connect` was refused: no program listens on the address, or the backlog is full.
     ConnectRefused,
     /// `connect` could not reach the address: unreachable, no such path, or timed out in the kernel.
     ConnectUnreachable,
@@ -159,7 +159,7 @@ pub enum CloseReason {
 /// Why a datagram does not arrive, as far as this host knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DatagramFault {
-    /// The peer's host has refused it: nothing receives there (ECONNREFUSED).
+    /// The peer's host has refused it: no program receives on the port (ECONNREFUSED).
     Refused,
     /// No route leads to the peer, or a router could not deliver it.
     Unreachable,
@@ -167,16 +167,16 @@ pub enum DatagramFault {
     Rejected,
 }
 
-/// What happened to a datagram.
+/// The result of sending a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DatagramSent {
     /// The kernel has taken it. It may still be lost.
     Sent,
-    /// The kernel has no room for it now.
+    /// The kernel's send buffer is full.
     Full,
-    /// No datagram can be as long.
+    /// The datagram is longer than the protocol allows.
     TooLong,
-    /// An earlier datagram or this one has failed. This one was not sent.
+    /// An earlier datagram, or this one, has failed. This datagram was not sent.
     Failed(DatagramFault),
     /// The socket is closed.
     Closed,
@@ -225,17 +225,17 @@ impl core::fmt::Display for ListenError {
 }
 impl std::error::Error for ListenError {}
 
-/// What a look at a connection's output has seen; see [`Reactor::check_output_progress`].
+/// The result of a check of a connection's output; see [`Reactor::check_output_progress`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OutputProgress {
-    /// Nothing is pending, and nothing was pending at the previous look.
+    /// Nothing is pending, and nothing was pending at the previous check.
     Idle,
-    /// The peer has taken the last pending byte since the previous look.
+    /// The peer has taken the last pending byte since the previous check.
     Emptied,
     /// Output is pending.
     Pending {
-        /// The time of the latest look at which the peer had taken bytes since the look before it, or of the first
-        /// look.
+        /// The time of the latest check at which the peer had taken bytes since the check before it, or of the first
+        /// check.
         moved_at: Moment,
     },
 }
@@ -252,7 +252,7 @@ pub struct ServerKey {
     pub http1_only: bool,
 }
 
-/// The operations of one worker on its sockets and timers. Every driver keeps the promises documented here.
+/// The operations of one worker on its sockets and timers. Every driver has the behaviour that is documented here.
 pub trait Reactor: Sized {
     /// The clock, read once a turn after the wait, so that one turn has one time.
     fn now(&self) -> Moment;
@@ -332,8 +332,8 @@ pub trait Reactor: Sized {
         Err(Shortage::Slots)
     }
 
-    /// Opens a socket that sends datagrams to `peer` and receives those of `peer` only, which come as `Datagram`. No
-    /// completion with its id comes after `close_datagrams`.
+    /// Opens a socket that sends datagrams to `peer` and receives datagrams only from `peer`, which are delivered as
+    /// `Datagram`. No completion with its id is delivered after `close_datagrams`.
     ///
     /// # Errors
     /// This side lacks a resource, or the address is unreachable.
@@ -342,7 +342,7 @@ pub trait Reactor: Sized {
     fn send_datagram(&mut self, socket: DatagramId, bytes: &[u8]) -> DatagramSent;
     /// Closes a socket. Does nothing if the id is stale.
     fn close_datagrams(&mut self, socket: DatagramId);
-    /// Open sockets for datagrams. They are not among those of `sock_count`.
+    /// Open sockets for datagrams. `sock_count` does not include them.
     fn datagram_socket_count(&self) -> usize;
 
     /// The connection's output buffer, to append to. It is sent once, at the end of the turn. `None` if the
@@ -352,7 +352,7 @@ pub trait Reactor: Sized {
     /// only the part that the kernel does not take is copied. Does nothing if the id is stale.
     fn send(&mut self, sock: SockId, bytes: &[u8]);
     /// Sends the output now instead of at the end of the turn. If output remains pending after this, it waits
-    /// for the peer, and `Drained` comes when all of it has been sent.
+    /// for the peer, and `Drained` is delivered when all of it has been sent.
     fn flush(&mut self, sock: SockId);
     /// Guards the next output of a connection on which the peer has to wait for that output: a request on a
     /// reused connection. Before the driver sends the first byte, it checks whether received bytes, the
@@ -377,11 +377,11 @@ pub trait Reactor: Sized {
     fn check_output_progress(&mut self, sock: SockId) -> OutputProgress;
 
     /// Pauses or resumes receiving. While it is paused, the kernel's window closes (backpressure). `Finished`
-    /// waits for the resume too; resets, `HungUp` and `Due` come regardless.
+    /// waits for the resume too; resets, `HungUp` and `Due` are delivered regardless.
     fn set_receiving(&mut self, sock: SockId, receiving: bool);
-    /// Moves what `from` receives to the output of `to` inside the kernel, without a copy: `Relayed` comes in place of
-    /// `Received`. `None` ends that. While output of `to` is pending, or if the kernel cannot move bytes between these
-    /// connections, `Received` comes nevertheless. Pays for large pieces: the copy of a small one is cheaper.
+    /// Moves the bytes that `from` receives to the output of `to` inside the kernel, without a copy: `Relayed` is delivered in
+    /// place of `Received`. `None` ends that. While output of `to` is pending, or if the kernel cannot move bytes between these
+    /// connections, `Received` is delivered nevertheless. This is worthwhile for large pieces; copying a small one is cheaper.
     ///
     /// Without effect if an id is stale, or for connections that a layer secures.
     fn relay_to(&mut self, _from: SockId, _to: Option<SockId>) {}
@@ -396,8 +396,8 @@ pub trait Reactor: Sized {
     /// that destroys the last response (RFC 9112 section 9.6). The wait ends if the peer takes no output for
     /// `CLOSE_OUTPUT_MAX`. The id is stale at once. A pending `connect` is cancelled.
     fn close(&mut self, sock: SockId);
-    /// Sends the output, and closes with a reset `UNREAD_SPAN` later. Nothing is read meanwhile, and no FIN is sent: a peer that
-    /// sends without a pause waits, instead of coming back at once. The id is stale at once.
+    /// Sends the output, and closes with a reset `UNREAD_SPAN` later. Until then nothing is read and no FIN is sent, so that a
+    /// peer that sends without a pause must wait, instead of connecting again at once. The id is stale at once.
     fn close_unread(&mut self, sock: SockId);
     /// Closes with a reset and drops the output, so the peer sees that the message is incomplete. The id is
     /// stale at once.
@@ -411,10 +411,10 @@ pub trait Reactor: Sized {
     /// freed.
     fn free_lingering(&mut self, kept: usize) -> bool;
 
-    /// Sets the deadline to `at`, where `Due` comes (never early, at most 17 ms late). It replaces an earlier
+    /// Sets the deadline to `at`, when `Due` is delivered (never early, at most 17 ms late). It replaces an earlier
     /// deadline; `Moment::NEVER` clears it. Cheap enough to call for every request.
     fn set_deadline(&mut self, sock: SockId, at: Moment);
-    /// Sets a timer: `Timer` comes at `at`, with the same precision. `timer` is a small dense number that the
+    /// Sets a timer: `Timer` is delivered at `at`, with the same precision. `timer` is a small dense number that the
     /// caller chooses; `Moment::NEVER` clears it.
     fn set_timer(&mut self, timer: u32, at: Moment);
 
@@ -468,7 +468,7 @@ pub trait Handler<R> {
     }
 }
 
-/// What [`Handler::make_room`] achieved.
+/// The result of [`Handler::make_room`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Room {
     /// A connection was closed, so accepting can continue now.

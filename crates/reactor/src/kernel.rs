@@ -37,7 +37,7 @@ pub enum Receiving {
 /// The result of `receive_datagram`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReceivingDatagram {
-    /// A datagram of this many bytes, which may be 0. What the buffer has no room for is lost.
+    /// A datagram of this many bytes, which may be 0. Bytes that exceed the buffer are lost.
     Bytes(usize),
     /// A datagram that was sent has not arrived (ICMP). The socket remains usable.
     Failed(DatagramFault),
@@ -177,18 +177,19 @@ pub trait Kernel {
     /// If the kernel has no memory left, or this user has reached the limit of epoll watches.
     fn register(&mut self, handle: &Self::Handle, token: u64) -> Result<(), Shortage>;
 
-    /// Changes when `wait` reports the registered handle. What is true now is reported again by the next wait. Returns
-    /// whether the kernel did it.
+    /// Changes when `wait` reports the registered handle. The next wait reports the current readiness again. Returns whether the
+    /// kernel did it.
     fn watch(&mut self, handle: &Self::Handle, token: u64, watch: Watch) -> bool;
 
     /// Receives into `buffer`.
     fn receive(&mut self, handle: &Self::Handle, buffer: &mut [u8]) -> Receiving;
-    /// What `receive` would return now. Takes no bytes, but may take the socket's pending error.
+    /// The result that `receive` would return now. Takes no bytes, but may take the socket's pending error.
     fn peek(&mut self, handle: &Self::Handle) -> Receiving;
     /// Sends `first`, then `second`, as if they were one slice. At least one of them is not empty.
     fn send(&mut self, handle: &Self::Handle, first: &[u8], second: &[u8]) -> Sending;
-    /// Moves up to `buffer.len()` received bytes of `from` to the output of `to` inside the kernel. What `to` does not take is
-    /// in `buffer` afterwards. `watch` is how `from` is watched: with `Watch::Level` no call asks whether `from` has more bytes.
+    /// Moves up to `buffer.len()` received bytes of `from` to the output of `to` inside the kernel. Bytes that `to` does not take
+    /// are in `buffer` afterwards. `watch` is how `from` is watched: with `Watch::Level` no call asks whether `from` has more
+    /// bytes.
     fn relay(
         &mut self,
         from: &Self::Handle,

@@ -1,5 +1,5 @@
-//! Sockets, polling, buffers, timers and mailboxes behind one completion-based interface, on two kernels:
-//! Linux through epoll, and a simulator.
+//! Sockets, polling, buffers, timers and mailboxes with one completion-based interface, on two kernels: Linux through epoll, and
+//! a simulator.
 //! In: operations of `interface::Reactor`. Out: `interface::Completion`s.
 //! Never: knows a protocol. The only other `unsafe` code of the project is in `lua/src/engine/`.
 //! Limits: see `tidegate_base::limits`.

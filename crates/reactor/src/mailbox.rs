@@ -1,9 +1,9 @@
-//! A bounded mailbox with many senders and one worker, which reads it when `Woken` comes.
+//! A bounded mailbox with many senders and one worker, which reads it when `Woken` is delivered.
 //! In: `Sender::send` from any thread. Out: `Mailbox::take` in the worker.
 //! Never: blocks, grows, or makes a system call to wake a worker that is awake.
 //! Limits: the length given at construction (`MAILBOX_LENGTH_MAX`). A full mailbox returns the message.
 //! Invariant: a sender stores its message before it wakes the worker, so a worker that takes messages until
-//! the mailbox is empty misses none.
+//! the mailbox is empty misses no message.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl<T> Mailbox<T> {
         self.queue.pop()
     }
 
-    /// Makes `Woken` come again in the next turn, for a worker that reads its messages in portions.
+    /// Makes the reactor deliver `Woken` again in the next turn, for a worker that reads its messages in portions.
     pub fn ring_again(&self) {
         self.waker.wake();
     }

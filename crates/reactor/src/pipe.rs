@@ -69,7 +69,7 @@ impl Pipe {
             }
         }
         let is_empty = match watch {
-            // The next wait reports what is left.
+            // The next wait reports the remaining bytes.
             Watch::Level => taken < buffer.len(),
             // Fewer bytes may also mean that the pipe had no place for more fragments.
             Watch::Edges => taken < buffer.len() && ioctl_fionread(from) == Ok(0),

@@ -3,12 +3,11 @@
 //! Never: loses a wake-up. Limits: one eventfd for each worker.
 //! Invariant: a wake-up is pending until the worker takes it. A worker never sleeps while a wake-up is pending.
 //!
-//! Ordering: `wake` writes `pending`, then reads `asleep`; the worker writes `asleep`, then reads
-//! `pending`. All four accesses are sequentially consistent, so at least one side sees the other's write:
-//! either the sender sees that the worker is asleep and writes the eventfd, or the worker sees the wake-up and
-//! does not wait. What a sender did before `wake` (its push) is visible to the worker after `take`: every
-//! change of `pending` is a read-modify-write, so the worker's own change synchronises with each wake-up
-//! before it, including those that found the flag already set and returned early.
+//! Ordering: `wake` writes `pending`, then reads `asleep`; the worker writes `asleep`, then reads `pending`. All four accesses
+//! are sequentially consistent, so at least one side sees the other's write: either the sender sees that the worker is asleep and
+//! writes the eventfd, or the worker sees the wake-up and does not wait. The sender's writes before `wake` (its push) are visible
+//! to the worker after `take`: every change of `pending` is a read-modify-write, so the worker's own change synchronises with
+//! each wake-up before it, including those that found the flag already set and returned early.
 
 use std::io;
 use std::sync::Arc;

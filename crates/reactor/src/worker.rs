@@ -1,4 +1,4 @@
-//! What a worker thread sets up before it serves requests: its CPU, its descriptor table, its descriptor limit.
+//! The setup of a worker thread before it serves requests: its CPU, its descriptor table, its descriptor limit.
 //! In: calls from the starting thread or the worker's own thread. Out: facts and errors of the system.
 //! Never: starts a thread.
 //! Invariant: after `unshare_descriptor_table`, workers share no kernel lock on descriptors, and

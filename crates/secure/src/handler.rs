@@ -63,7 +63,7 @@ pub trait LayerHandler {
         None
     }
 
-    /// Called when TLS failed; `Closed` comes next.
+    /// Called when TLS failed; `Closed` is delivered next.
     fn handle_fault(&mut self, _sock: SockId, _fault: Fault) {}
 }
 
@@ -71,7 +71,7 @@ pub trait LayerHandler {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refused;
 
-/// What happened to a session, for counters.
+/// An event of a session, for counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A session began. It exists until `SessionGone`.

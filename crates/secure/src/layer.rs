@@ -93,7 +93,7 @@ struct Conn {
     deadline_span: Span,
     /// The server of an outgoing connection; `None` for an accepted connection.
     server_key: Option<ServerKey>,
-    /// A PROXY header must come before the handshake; the part received so far is in `input`.
+    /// A PROXY header must precede the handshake; the part received so far is in `input`.
     expects_preface: bool,
     /// The handler receives plain bytes now; false while it has paused receiving.
     receiving: bool,
@@ -294,7 +294,7 @@ impl<O: TlsObserver> TlsLayer<O> {
     }
 }
 
-/// What the handler sees instead of the reactor: the same operations, with plain bytes.
+/// The handler's view of the reactor: the same operations, with plain bytes.
 pub struct SecureView<'a, R, O> {
     inner: &'a mut R,
     layer: &'a mut TlsLayer<O>,
@@ -549,7 +549,7 @@ impl<O: TlsObserver, H: LayerHandler> Stack<'_, O, H> {
         }
         self.layer.plain = plain;
         if inner.is_guarded(sock) && self.layer.conn(sock).is_some_and(|conn| conn.holds_part()) {
-            // The rest of the record may be application data, and would come after the guarded output.
+            // The rest of the record may be application data, and would be sent after the guarded output.
             return self.give_up(inner, sock, CloseReason::Unsent);
         }
         match outcome {

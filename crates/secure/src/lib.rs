@@ -1,7 +1,7 @@
 //! TLS as a layer between a reactor and its handler: the handler sees a reactor with plain bytes, the reactor
 //! below sees TLS records.
 //! In: completions of the reactor, operations of the handler. Out: the same on the other side; events.
-//! Never: knows what the plain bytes mean or whether the handler is a worker of the server or a load generator.
+//! Never: interprets the plain bytes, or depends on whether the handler is a worker of the server or a load generator.
 //! Limits: `layer::HANDSHAKES_PER_TURN_MAX`.
 #![forbid(unsafe_code)]
 

@@ -5,9 +5,9 @@
 use std::fs;
 use std::io::Read;
 
-/// The most bytes read from one file. Bundles of authorities are far smaller.
+/// Maximum number of bytes read from one file. Bundles of authorities are far smaller.
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// Where Linux distributions keep the bundle, in the order of the search.
+/// The paths of the bundle in Linux distributions, in the order of the search.
 const SYSTEM_ROOTS: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",

@@ -70,7 +70,7 @@ impl ClientTls {
         Ok(Self { connector, name })
     }
 
-    /// Sends a line. Returns what comes back until the end of the connection.
+    /// Sends a line. Returns all bytes received until the end of the connection.
     ///
     /// # Errors
     /// The interface cannot be trusted, refuses the client, does not reply in time, or replies without end.

@@ -1,6 +1,6 @@
 //! Responses that Tidegate makes by itself, in the form in which an action hands them to a carrier.
 //! In: an action's decision. Out: the head and the content, given to the carrier's sink.
-//! Never: knows a connection; the carrier adds what only it knows (version, persistence).
+//! Never: knows a connection; the carrier adds the version and the persistence of the connection.
 
 use tidegate_config::model::{HttpsRedirect, Redirect};
 use tidegate_gate::cors::CrossOrigin;
@@ -53,7 +53,8 @@ pub(crate) enum Answer<'a> {
     WebSocketRefusal(Refusal),
     /// A response of a push hub. `origin`: the page that may read it.
     Json { status: u16, body: &'a [u8], origin: Option<&'a str> },
-    /// The response of a push hub to a preflight request of a page, which asks to send the header fields `headers`.
+    /// The response of a push hub to a preflight request of a page, which requests permission to send the header fields
+    /// `headers`.
     Preflight { origin: Option<&'a str>, headers: &'a [u8] },
 }
 

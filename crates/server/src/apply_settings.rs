@@ -4,7 +4,7 @@
 //! Never: ends a request. Requests keep the settings that they began with.
 //! Limits: settings of `GENERATIONS_MAX` generations; if all are in use, the requests of the oldest continue with the
 //! newest settings (`settings_adopted`).
-//! Invariant: after a change, only client connections with a request under way, and streams, use an earlier
+//! Invariant: after a change, only client connections with a request in progress, and streams, use an earlier
 //! generation. A removed part is in `removed` until nothing uses it.
 
 use std::collections::BTreeSet;
@@ -118,7 +118,7 @@ pub(crate) struct RemovedParts {
     is_changed: bool,
     /// How WebSockets of removed listeners and servers are closed. Their steps begin with the timer `Leave`.
     drain: Drain,
-    /// Steps are under way.
+    /// Steps are in progress.
     is_draining: bool,
     /// When the next step is due.
     step_at: Moment,
@@ -180,7 +180,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Publishes what the worker still uses of removed parts in `published`, from now on.
+    /// From now on, publishes in `published` which removed parts the worker still uses.
     pub fn publish_in_use(&mut self, published: InUse) {
         self.removed.published = Some(published);
     }
@@ -346,7 +346,7 @@ impl Worker {
 
 /// Client connections.
 impl Worker {
-    /// Lets connections without a request under way use the current settings, and ends those of removed listeners
+    /// Lets connections without a request in progress use the current settings, and ends those of removed listeners
     /// after their responses.
     fn renew_clients<R: Reactor>(&mut self, reactor: &mut R, snapshot: &Snapshot) {
         for sock in self.conns.downstream_ids() {
@@ -475,7 +475,7 @@ impl Worker {
                     None => self.take_early_asks(index as u16, &mut pool),
                 }
                 pool.change(settings, &life.servers, own, workers);
-                // Other workers may ask for its permits.
+                // Other workers may request its permits.
                 pool.unserved = true;
                 self.work.push(Work::ServeQueue(index as u16));
                 match self.pools.get_mut(index) {

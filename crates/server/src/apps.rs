@@ -1,12 +1,12 @@
 //! Lua applications: the VM of each on one worker, and the VMs of earlier code that continue for a while (`retired.rs`).
 //! In: the configuration, the programs (`scripts.rs`). Out: VMs; what is wrong with a script.
 //! Never: reads a script: all workers run the same text. A module is read when a script requires it for the first time.
-//! Limits: a VM is replaced if its script keeps most of the memory it may,
-//! or after `EXCESSES_MAX` exceeded budgets in a row within at least `EXCESSES_SPAN`. If it has served nothing since it
-//! began, the next one begins after a pause of `PAUSE_MIN` to `PAUSE_MAX`.
-//! Invariant: an application without a VM answers nothing until its pause is over. Code comes into force after its `on_start`
-//! has succeeded. An index below `RETIRED_FROM` names an
-//! application for as long as the process lives; one above names a VM of earlier code.
+//! Limits: a VM is replaced if its script keeps most of `memory-max`, or after `EXCESSES_MAX` exceeded budgets in a row over at
+//! least `EXCESSES_SPAN`. If it has served nothing since it began, the next one begins after a pause of `PAUSE_MIN` to
+//! `PAUSE_MAX`.
+//! Invariant: an application without a VM serves no request until its pause is over. Code takes effect after its `on_start` has
+//! succeeded. An index below `RETIRED_FROM` names an application for as long as the process lives; one above names a VM of
+//! earlier code.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ use crate::retired::{RETIRED_FROM, Retired};
 pub use crate::scripts::{Program, Scripts, read};
 use crate::scripts::{finding, layer_of};
 
-/// Exceeded budgets in a row, without a callback between them that ended well, until the VM is replaced.
+/// The number of exceeded budgets in a row, without a successful callback in between, after which the VM is replaced.
 const EXCESSES_MAX: u32 = 16;
-/// How long no callback has ended well until the VM is replaced. One client with slow requests cannot keep the callbacks of
-/// the others from ending well for so long.
+/// The VM is replaced only if no callback has succeeded for this long: one client with slow requests cannot prevent the callbacks
+/// of other clients from succeeding for so long.
 const EXCESSES_SPAN: Span = Span::from_secs(10);
 /// How long an application pauses if its VM has failed without serving anything. Doubled with each failure in a row.
 const PAUSE_MIN: Span = Span::from_secs(1);
@@ -60,8 +60,8 @@ pub fn check(config: &Config) -> Vec<Finding> {
     config.lua.iter().enumerate().filter_map(fails).collect()
 }
 
-/// Loads a script on this thread, with dictionaries of its own: a script that is refused changes nothing. Returns what is
-/// wrong with it.
+/// Loads a script on this thread, with separate dictionaries: a script that is refused changes nothing. Returns what is wrong
+/// with it.
 pub(crate) fn fault_of(config: &Config, index: usize, program: &Arc<Program>) -> Option<String> {
     let app = &config.lua[index];
     let (bounds, mut facts, find) = environment(app, program, Meter::Time, Place::ONLY, 0);
@@ -83,7 +83,7 @@ fn lack(config: &Config, app: usize, vm: &mut Vm) -> Option<&'static str> {
     )
 }
 
-/// Where a VM runs.
+/// The worker and the numbers of a VM.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     /// The number of the worker, and of all workers.
@@ -118,12 +118,12 @@ pub(crate) fn load_tests(
     tests: &Script,
 ) -> Result<Vm, Failure> {
     let (mut bounds, facts, find) = environment(app, program, Meter::Time, Place::ONLY, 0);
-    // The test plays the server of each socket with another socket.
+    // The test simulates the server of each socket with another socket.
     bounds.requests_max *= 2;
     Vm::load_tests(tests, &program.script, &bounds, facts, find)
 }
 
-/// What a VM needs besides its script.
+/// The environment that a VM needs in addition to its script.
 fn environment(
     app: &LuaApp,
     program: &Arc<Program>,
@@ -187,7 +187,7 @@ fn settings_as_json(app: &LuaApp) -> Vec<u8> {
 pub(crate) struct App {
     /// The settings that the VM was created with, or will be.
     config: Rc<LuaApp>,
-    /// What the VM runs; `None` if the application was removed.
+    /// The program of the VM; `None` if the application was removed.
     program: Option<Arc<Program>>,
     /// `None` while the application pauses after failures.
     vm: Option<Vm>,
@@ -195,11 +195,11 @@ pub(crate) struct App {
     life: u32,
     /// The number in the ids of its clients.
     client_life: u32,
-    /// Exceeded time budgets since a callback ended well.
+    /// Exceeded time budgets since a callback succeeded.
     excesses: u32,
     /// When the first of them was exceeded.
     exceeded_at: Moment,
-    /// A callback has ended well since the VM began.
+    /// A callback has succeeded since the VM began.
     has_served: bool,
     /// When the application may begin again.
     resumes_at: Moment,
@@ -213,7 +213,7 @@ pub(crate) struct App {
     decides: bool,
     /// Earlier code of the application had `on_access`.
     has_decided: bool,
-    /// What the VM has to deliver.
+    /// The broadcasts that the VM has to deliver.
     pub(crate) broadcasts: Broadcasts,
 }
 
@@ -226,7 +226,7 @@ pub(crate) struct Apps {
     pub(crate) retired: Vec<Retired>,
     /// The index of the next retired VM, above `RETIRED_FROM`.
     pub(crate) next_retired: u16,
-    /// What a new VM needs.
+    /// The data that a new VM needs.
     origin: Option<Source>,
     /// Scratch space for effects; empty between two callbacks.
     outbox: Outbox,
@@ -234,7 +234,7 @@ pub(crate) struct Apps {
     anchor: Option<(Moment, u64)>,
     /// When `WorkerTimer::Lua` expires; `None` if it is not set.
     armed: Option<Moment>,
-    /// The applications for settings that are about to come into force.
+    /// The applications for settings that are about to take effect.
     prepared: Option<Prepared>,
 }
 
@@ -247,7 +247,7 @@ struct Prepared {
     successors: Vec<Successor>,
 }
 
-/// What the VMs of a worker are created from.
+/// The data from which the VMs of a worker are created.
 struct Source {
     /// How budgets are measured.
     meter: Meter,
@@ -290,8 +290,8 @@ impl Apps {
         Ok(apps)
     }
 
-    /// Loads and starts the applications of a configuration that follows, as far as they have changed. What `on_start`
-    /// orders is carried out when they come into force.
+    /// Loads and starts the changed applications of the next configuration. The effects of `on_start` are carried out when the
+    /// applications take effect.
     ///
     /// # Errors
     /// What is wrong with the scripts. Nothing has changed.
@@ -317,7 +317,7 @@ impl Apps {
         if findings.is_empty() { Ok(successors) } else { Err(findings) }
     }
 
-    /// Keeps applications until the settings with these programs come into force.
+    /// Keeps applications until the settings with these programs take effect.
     pub(crate) fn keep_prepared(&mut self, scripts: Scripts, successors: Vec<Successor>) {
         let before = self.apps.iter().map(App::running).collect();
         self.prepared = Some(Prepared { scripts, before, successors });
@@ -414,7 +414,7 @@ impl Apps {
         self.apps.len() + self.retired.len()
     }
 
-    /// The index of one of them: of the one at this place of a list of all, the VMs of earlier code last.
+    /// The index of one of them: of the VM at this place in the list of all VMs, in which those of earlier code are last.
     pub(crate) fn index_at(&self, place: usize) -> usize {
         let retired = place.checked_sub(self.apps.len()).and_then(|at| self.retired.get(at));
         retired.map_or(place, |retired| retired.index)
@@ -510,8 +510,8 @@ impl Apps {
         unix_seconds as f64
     }
 
-    /// Notes how a callback ended, and logs a failure. Returns whether the VM is gone: everything that it held has to be
-    /// given up.
+    /// Notes how a callback ended, and logs a failure. Returns whether the VM was discarded: then the caller must release
+    /// everything that it held.
     pub(crate) fn note(
         &mut self,
         index: usize,
@@ -533,7 +533,7 @@ impl Apps {
         app.failures += 1;
         report(&config.name, what, failure);
         let Some(excess) = failure.excess else { return false };
-        // What a callback has left behind was collected.
+        // The garbage of the callback was collected.
         let used = app.vm.as_ref().map_or(0, Vm::used_bytes);
         let is_broken = match excess {
             Excess::Memory => is_much(used, config),
@@ -619,7 +619,7 @@ impl Apps {
         life(one).is_some() && life(one) == life(other)
     }
 
-    /// Gives the result of an operation to the VM with this number, unless that is gone.
+    /// Gives the result of an operation to the VM with this number, if the VM still exists.
     pub(crate) fn complete(
         &mut self,
         app: usize,
@@ -632,7 +632,7 @@ impl Apps {
         }
     }
 
-    /// Gives the response to a request of the VM with this number, unless that is gone.
+    /// Gives the response to a request of the VM with this number, if the VM still exists.
     pub(crate) fn complete_request(
         &mut self,
         app: usize,
@@ -675,7 +675,7 @@ impl Apps {
         is_earlier.then(|| *self.armed.insert(due))
     }
 
-    /// `WorkerTimer::Lua` has expired: makes ready what is due.
+    /// `WorkerTimer::Lua` has expired: makes ready the timers that are due.
     pub(crate) fn collect_due(&mut self, now: Moment, unix_seconds: u64) {
         self.armed = None;
         for place in 0..self.len() {
@@ -685,7 +685,7 @@ impl Apps {
         }
     }
 
-    /// What the worker has of each application, then of the VMs of earlier code.
+    /// The figures of the worker's VM of each application, then of the VMs of earlier code.
     pub(crate) fn figures(&self) -> Vec<AppFigures> {
         let earlier = self.retired.iter().map(|old| (&old.app, true));
         let all = self.apps.iter().map(|app| (app, false)).chain(earlier);

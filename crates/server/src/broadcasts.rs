@@ -84,7 +84,7 @@ impl Apps {
         self.apps.iter().chain(retired).any(App::is_ready_for_broadcast)
     }
 
-    /// Takes the next broadcast of a VM, unless the VM still delivers the one before.
+    /// Takes the next broadcast of a VM, unless the VM still delivers the previous one.
     pub(crate) fn take_broadcast(&mut self, app: usize) -> Option<Arc<Broadcast>> {
         let app = self.app_mut(app)?;
         if !app.is_ready_for_broadcast() {
@@ -93,7 +93,7 @@ impl Apps {
         app.broadcasts.take()
     }
 
-    /// Checks the counts of what waits. For tests.
+    /// Checks the counts of waiting messages. For tests.
     pub(crate) fn check_broadcasts(&self) {
         let retired = self.retired.iter().map(|old| &old.app);
         for Broadcasts { waiting, bytes } in

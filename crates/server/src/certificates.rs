@@ -26,7 +26,7 @@ use tidegate_wire::tls::{
 
 use crate::files;
 
-/// The most bytes of one file. Bundles of certificate authorities are the largest files.
+/// Maximum size in bytes of one file. Bundles of certificate authorities are the largest files.
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// A TLS file or setting that cannot be used.
@@ -88,8 +88,8 @@ impl TlsLoader {
         self.load_except(config, now_unix_seconds, make, |_| false)
     }
 
-    /// Reads every file that the configuration names. Removed listeners and pools keep their settings: their files
-    /// may be gone, too.
+    /// Reads every file that the configuration names. Removed listeners and pools keep their settings: their files may have been
+    /// deleted, too.
     ///
     /// # Errors
     /// A fault for each file or setting that cannot be used.

@@ -7,7 +7,7 @@ use core::cell::RefCell;
 
 use tidegate_base::{Id, Slab};
 
-/// The most values for which memory is reserved.
+/// Maximum number of values for which memory is reserved.
 const RESERVED_MAX: usize = 1 << 18;
 
 /// A slab that notes ids which name nothing.

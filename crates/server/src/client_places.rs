@@ -52,7 +52,7 @@ impl HeldPlaces {
         self.by_slot.get(sock.index as usize).is_some_and(|held| !held.is_empty())
     }
 
-    /// What the connection holds, to which the caller adds a place.
+    /// The state that the connection holds; the caller adds a place to it.
     fn growing(&mut self, sock: SockId) -> &mut Held {
         let slot = sock.index as usize;
         if self.by_slot.len() <= slot {

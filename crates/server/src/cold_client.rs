@@ -1,6 +1,6 @@
 //! Sends a request of Tidegate itself over http or https, and receives the response, on the thread that calls it.
 //! In: an address of the configuration, an encoded request. Out: the response; or why there is none.
-//! Never: runs on a worker; follows a redirect; accepts a server that its authorities do not vouch for.
+//! Never: runs on a worker; follows a redirect; accepts a server whose certificate does not verify against its authorities.
 //! Limits: `EXCHANGE_SPAN` for all, `CONNECT_SPAN` and `ADDRESSES_MAX` for connecting, and as many bytes of the response as the
 //! caller states.
 
@@ -120,7 +120,7 @@ struct Exchange {
     stream: TcpStream,
     /// `None`: without TLS.
     session: Option<TlsSession>,
-    /// What was received, without TLS.
+    /// The received bytes, without TLS.
     plain: Vec<u8>,
     deadline: Instant,
     content_max: usize,
@@ -198,7 +198,7 @@ impl Exchange {
         }
     }
 
-    /// Handles received bytes. Returns whether they end what the server sends.
+    /// Handles received bytes. Returns whether they are the end of the server's bytes.
     fn handle(&mut self, bytes: &mut [u8]) -> Result<bool, String> {
         let Some(session) = &mut self.session else {
             self.plain.extend_from_slice(bytes);
@@ -214,7 +214,7 @@ impl Exchange {
     fn send(&mut self, mut bytes: &[u8]) -> Result<(), String> {
         let text = |error: std::io::Error| match error.kind() {
             std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
-                format!("the request was not taken within {EXCHANGE_SPAN:?}")
+                format!("the server did not read the request within {EXCHANGE_SPAN:?}")
             }
             _ => error.to_string(),
         };
@@ -324,7 +324,7 @@ mod tests {
         let mut exchange = Exchange { stream, session: None, plain, deadline, content_max };
         // The reader needs two seconds at least, but takes bytes all the time.
         let why = exchange.send(&vec![0; 64 << 20]).expect_err("the time is over");
-        assert_eq!(why, "the request was not taken within 10s");
+        assert_eq!(why, "the server did not read the request within 10s");
         drop(exchange);
         reader.join().expect("it ends");
     }

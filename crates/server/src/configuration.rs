@@ -1,11 +1,11 @@
-//! The configuration in force, and how another one takes its place while the process serves.
+//! The configuration in force, and its replacement by another one while the process serves.
 //! In: a source that reads the configuration again; edits of commands. Out: a snapshot for each worker, one worker after the other, so
 //! that listeners are opened in CPU order; log lines that state what has changed, or why nothing has.
-//! Never: applies a part of a configuration: one that cannot be used is refused as a whole. All workers have loaded and
-//! started the applications of a configuration before it comes into force in any of them. The exception is a shortage of
-//! descriptors or memory, or a worker that does not answer, after the first worker has changed: then this worker keeps
-//! the previous settings, and the result of the reload states this.
-//! Limits: a worker has to begin to apply settings within `APPLY_SPAN`; one that has begun is waited for, and reported.
+//! Never: applies a part of a configuration: a configuration that cannot be used is refused as a whole. All workers have loaded
+//! and started the applications of a configuration before it takes effect in any of them. The exception is a shortage of
+//! descriptors or memory, or a worker that does not answer, after the first worker has changed: then this worker keeps the
+//! previous settings, and the result of the reload states this.
+//! Limits: a worker has to begin to apply settings within `APPLY_SPAN`; a reload that has begun is waited for, and reported.
 //! Invariant: the workers are changed one after the other, by one thread.
 
 use std::net::SocketAddr;
@@ -53,10 +53,10 @@ const APPLY_SPAN: Duration = Duration::from_secs(10);
 const LOOK_SPAN: Duration = Duration::from_millis(50);
 /// How long sockets of a removed listener are waited for.
 const CLOSING_SPAN_MAX: Duration = Duration::from_secs(1);
-/// Between two looks at a socket that closes.
+/// The pause between two checks of a socket that closes.
 const CLOSING_PAUSE: Duration = Duration::from_millis(20);
 
-/// Where the configuration of a process is from.
+/// The source of the configuration of a process.
 pub trait ConfigSource: Send {
     /// Reads and checks the configuration again; also returns warnings, ready to print.
     ///
@@ -78,11 +78,11 @@ pub(crate) type Bound = Vec<Option<Address>>;
 pub(crate) struct WorkerLink {
     /// The way to the worker's mailbox.
     pub(crate) sender: Sender<Mail>,
-    /// What the worker still uses of what was removed.
+    /// The removed parts that the worker still uses.
     pub(crate) in_use: InUse,
 }
 
-/// What a stop of the process needs to know of the configuration in force.
+/// The facts about the configuration in force that a stop of the process needs.
 pub(crate) struct Listening {
     /// The configuration.
     pub(crate) config: Arc<Config>,
@@ -129,7 +129,7 @@ enum Cause<'f> {
 
 /// The configuration in force.
 pub(crate) struct Configuration {
-    /// Where it is from; `None` for the embedded configuration.
+    /// The source of the configuration; `None` for the embedded configuration.
     pub(crate) source: Option<Box<dyn ConfigSource>>,
     /// The configuration as it was read, and edited since.
     pub(crate) read: ReadConfig,
@@ -279,7 +279,7 @@ impl Configuration {
         }
     }
 
-    /// Tells the commands that wait for a reload.
+    /// Reports to the commands that wait for a reload.
     fn note_reload(&self, note: impl FnOnce(&Reloads)) {
         if let Some(operations) = &self.operations {
             note(&operations.reloads);
@@ -338,7 +338,7 @@ impl Configuration {
         let earlier: Vec<_> =
             opened.iter().map(|at| (*at, earlier_on(&next.config.listeners[*at].bind))).collect();
         if let Err(text) = self.prepare_apps(&next, &renewed.scripts) {
-            // A change of one of these files is the repair.
+            // A change of one of these files may fix the error.
             self.refused = scripts::paths(&renewed.scripts);
             return Err(text);
         }
@@ -372,8 +372,8 @@ impl Configuration {
         Ok((plan, shortfall))
     }
 
-    /// Refuses other push hubs, whose state in the workers belongs to those of the start (other keys of the same hubs are
-    /// accepted), and what needs threads or mailboxes that are created at the start only.
+    /// Refuses changes of push hubs, whose state in the workers is created at the start (other keys of the same hubs are
+    /// accepted), and settings that need threads or mailboxes that are created only at the start.
     fn check_applications(&self, config: &Config) -> Result<(), String> {
         let own = &self.arranged.config;
         let needs_passwords = config.routes.iter().any(|route| route.handling.auth.is_some());
@@ -411,7 +411,7 @@ impl Configuration {
         })
     }
 
-    /// The findings, each at its place in the file. What a command has edited has none.
+    /// The findings, each at its place in the file. Parts that a command has edited have none.
     fn explain(&self, next: &Arranged, findings: Vec<Finding>, cause: Cause<'_>) -> String {
         if matches!(cause, Cause::Edit(_)) {
             let texts = findings.iter().map(|one| format!("{}: {}", one.subject, one.what));
@@ -495,7 +495,7 @@ impl Configuration {
         false
     }
 
-    /// Hands the settings to one worker after the other.
+    /// Sends the settings to one worker after the other.
     fn apply(
         &mut self,
         next: &mut Arranged,
@@ -659,7 +659,7 @@ impl Configuration {
 }
 
 impl Configuration {
-    /// Notes the configuration that was read or edited. Returns what has happened, and how many edits there are or were.
+    /// Notes the configuration that was read or edited. Returns the outcome, and how many edits there are or were.
     fn note_read(&mut self, read: Arc<Config>, cause: Cause<'_>) -> (&'static str, String) {
         if let Some(operations) = &self.operations
             && let Ok(mut inventory) = operations.inventory.lock()

@@ -24,7 +24,7 @@ use crate::client::ClientFacts;
 use crate::record::NO_RECORD;
 use crate::settings::Era;
 
-/// A connection towards a client.
+/// A connection with a client.
 pub(crate) struct Downstream {
     /// The client's address: the socket's peer address, or the source address in a PROXY header.
     peer: PackedPeer,
@@ -245,7 +245,7 @@ impl Downstream {
         }
     }
 
-    /// Whether the client has sent nothing of a request.
+    /// Whether the client has sent no part of a request.
     pub(crate) fn has_nothing_under_way(&self) -> bool {
         match &self.carrier {
             ClientCarrier::Http1(http1) => http1.has_nothing_under_way(),
@@ -303,7 +303,7 @@ fn micros(at: Moment) -> u32 {
     (at.as_nanos() / 1000) as u32
 }
 
-/// A connection towards a server.
+/// A connection to a server.
 pub(crate) struct Upstream {
     /// Index of the pool in the configuration. Never changes.
     pub(crate) pool: u16,
@@ -401,7 +401,7 @@ const _: () = assert!(size_of::<Slot>() <= 128);
 /// No slot.
 const NO_SLOT: u32 = u32::MAX;
 
-/// How many newcomers are looked at for one of a certain listener.
+/// Maximum number of newcomers that a search for a client of one listener examines.
 const NEWCOMERS_LOOKED_AT_MAX: usize = 256;
 
 /// A list of newcomers, linked by `Slot::older` and `Downstream::link`.
@@ -427,19 +427,19 @@ pub(crate) struct Connections {
     downstream: usize,
     /// The number of upstream connections in `slots`.
     upstream: usize,
-    /// Those of them that have an exchange.
+    /// The number of upstream connections that have an exchange.
     attached: usize,
     /// Clients that have not sent a byte, in order of arrival.
     silent: Newcomers,
-    /// Clients that have sent a part of their first request, or of what precedes it (a PROXY header, a TLS
-    /// handshake), in the order of their first bytes.
+    /// Clients that have sent a part of their first request, or of the bytes before it (a PROXY header, a TLS handshake), in the
+    /// order of their first bytes.
     unfinished: Newcomers,
     /// The newest client in `silent` at the end of the last turn, or `NO_SLOT`.
     turn_newest: u32,
-    /// The newest client in `silent` that the reactor has looked at since its arrival, or `NO_SLOT`. The
-    /// clients after it may have sent bytes already.
+    /// The newest client in `silent` for which the reactor has checked since its arrival whether it has sent bytes, or
+    /// `NO_SLOT`. The clients after it may have sent bytes already.
     looked_until: u32,
-    /// The slot before the one where the next search begins.
+    /// The slot before the start of the next search.
     hand: usize,
 }
 
@@ -573,7 +573,7 @@ impl Connections {
         self.attached += 1;
     }
 
-    /// A connection to a server has no exchange any more, and stays.
+    /// A connection to a server no longer has an exchange, and stays open.
     pub(crate) fn note_detached(&mut self) {
         self.attached -= 1;
     }
@@ -589,7 +589,7 @@ impl Connections {
         core::mem::replace(&mut slot.conn, Conn::Vacant)
     }
 
-    /// Notes that a client which is forwarded in TCP mode has sent bytes.
+    /// Notes that a client that is forwarded in TCP mode has sent bytes.
     pub(crate) fn note_tunnel_bytes(&mut self, sock: SockId) {
         if let Some(down) = self.downstream(sock).filter(|down| down.requests > 0) {
             down.marks.note_byte();
@@ -623,23 +623,23 @@ impl Connections {
         }
     }
 
-    /// Notes the end of a turn: the next turn looks at all newcomers first.
+    /// Notes the end of a turn: the next turn first checks all newcomers for bytes.
     pub(crate) fn end_turn(&mut self) {
         self.note_looks();
         self.turn_newest = self.silent.newest;
     }
 
-    /// Notes that this turn has looked at all newcomers of the last turn.
+    /// Notes that this turn has checked all newcomers of the last turn for bytes.
     pub(crate) fn note_looks(&mut self) {
         self.looked_until = self.turn_newest;
     }
 
-    /// The client that has been connected longest without sending a byte, if it was looked at.
+    /// The client that has been connected longest without sending a byte, if it was checked for bytes.
     pub(crate) fn oldest_silent(&self) -> Option<SockId> {
         if self.looked_until == NO_SLOT { None } else { self.first_of(&self.silent) }
     }
 
-    /// Whether a client has not sent a byte as far as is known.
+    /// Whether a client has not sent a byte, as far as this process has seen.
     pub(crate) fn has_silent(&self) -> bool {
         self.silent.count > 0
     }
@@ -770,22 +770,22 @@ impl Connections {
         }
     }
 
-    /// The number of connections towards clients.
+    /// The number of client connections.
     pub(crate) fn downstream_count(&self) -> usize {
         self.downstream
     }
 
-    /// The number of connections towards servers.
+    /// The number of server connections.
     pub(crate) fn upstream_count(&self) -> usize {
         self.upstream
     }
 
-    /// The ids of all connections towards clients, in slot order.
+    /// The ids of all client connections, in slot order.
     pub(crate) fn downstream_ids(&self) -> Vec<SockId> {
         self.ids(|conn| matches!(conn, Conn::Downstream(_)))
     }
 
-    /// The ids of all connections towards servers, in slot order.
+    /// The ids of all server connections, in slot order.
     pub(crate) fn upstream_ids(&self) -> Vec<SockId> {
         self.ids(|conn| matches!(conn, Conn::Upstream(_)))
     }

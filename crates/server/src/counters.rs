@@ -53,7 +53,7 @@ counters! {
         upstream_reuses,
         /// Idle connections that the server closed.
         upstream_idle_closes,
-        /// Malformed responses of servers, and bytes that no request had caused.
+        /// Malformed responses of servers, and unsolicited bytes.
         upstream_faults,
         /// Responses that were cut off after their head had been relayed.
         upstream_truncations,
@@ -70,7 +70,7 @@ counters! {
         queued,
         /// Permits of limited servers that other workers gave to this worker.
         permits_received,
-        /// Requests that were rejected because the queue was full or their time in it ran out.
+        /// Requests that were rejected because the queue was full or they had waited in it for too long.
         queue_refusals,
         /// Requests removed from the queue because their client had ended or reset its connection.
         queue_departures,
@@ -80,9 +80,9 @@ counters! {
         head_timeouts,
         /// Client connections closed by the idle timeout.
         idle_timeouts,
-        /// HTTP/2 clients that were told to open fewer streams, because the load of their worker had risen.
+        /// HTTP/2 clients whose limit of streams was lowered, because the load of their worker had risen.
         http2_limits_lowered,
-        /// HTTP/2 clients that were told that they may open more streams again.
+        /// HTTP/2 clients whose limit of streams was raised again.
         http2_limits_raised,
         /// Idle connections to servers closed to make room for another connection.
         evicted_upstream,
@@ -102,7 +102,7 @@ counters! {
         unauthenticated_requests,
         /// Requests whose token could not be verified, because its keys were not fetched yet.
         keyless_requests,
-        /// Passwords queued for verification, including those of clients that left before it. Remembered passwords are not counted.
+        /// Passwords queued for verification, including those of clients that disconnected before it. Remembered passwords are not counted.
         password_checks,
         /// Tokens that were verified: of requests, and of push clients of hubs with `token-keys`. A remembered token of a
         /// request is not verified again.
@@ -146,7 +146,7 @@ counters! {
         /// Keys of `sticky` that were moved to another server, because their server was down or the other server has set
         /// their cookie.
         sticky_moves,
-        /// Keys of `sticky` that gave way to new ones, because the table was full.
+        /// Keys of `sticky` that were evicted for new keys, because the table was full.
         sticky_evictions,
         /// Requests refused with 404, because the map of their route has no pool for them.
         unmapped_requests,
@@ -207,10 +207,10 @@ counters! {
         push_conflated,
         /// Messages that were sent to a client as a patch of the previous message.
         push_patches,
-        /// Messages of channels with `deltas` that were followed by a whole one, because they were too long or there was no memory to
-        /// keep them.
+        /// Messages of channels with `deltas` that could not be kept, because they were too long or there was no memory for them: the
+        /// next message was sent whole.
         push_unkept_bases,
-        /// Messages that a client did not get, because its filter does not admit them or because it has published them.
+        /// Messages that were not sent to a client, because its filter does not admit them or because it has published them.
         push_left_out,
         /// Subscribers that were disconnected because they did not read.
         push_slow_closes,
@@ -271,13 +271,13 @@ counters! {
         lua_sockets,
         /// Sockets of Lua applications for datagrams (`tide.udp`) that were opened.
         lua_datagram_sockets,
-        /// Look-ups of names by Lua applications (`tide.dns`).
+        /// Lookups of names by Lua applications (`tide.dns`).
         lua_lookups,
         /// Queries to name servers.
         dns_queries,
         /// Datagrams for Lua applications that were dropped, because their scripts did not keep up.
         lua_lost_datagrams,
-        /// Requests and connections of Lua applications that were refused, because too much was under way or the process stops.
+        /// Requests and connections of Lua applications that were refused, because too many were in progress or the process stops.
         lua_refused_requests,
         /// PROXY headers decoded.
         proxy_headers,
@@ -314,9 +314,9 @@ counters! {
         settings_adopted,
         /// Lines of the access log that were lost because the writer was too slow.
         access_lines_lost,
-        /// Spans that the collector of traces has taken.
+        /// Spans that the collector of traces has accepted.
         spans_exported,
-        /// Spans that were lost because the collector did not take them, or not fast enough.
+        /// Spans that were lost because the collector did not accept them, or not fast enough.
         spans_lost,
         /// Broken invariants of this program, each handled by closing the connection.
         bugs,
@@ -404,7 +404,7 @@ impl HandlerKind {
 }
 
 counters! {
-    /// What became of the messages of one push hub for clients of one worker that do not read.
+    /// Counts of messages of one push hub for clients of one worker that do not read.
     pub struct HubCounters {
         /// Messages that had to wait because a client did not read.
         queued,

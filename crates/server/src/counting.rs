@@ -1,6 +1,6 @@
 //! Requests that tables count (`count` of a listener or route).
-//! In: requests that begin, and refusals of requests that could not be read. Out: the conditions of routes see the
-//! counts; what each request has done is counted at its end, by its record.
+//! In: requests that begin, and refusals of requests that could not be read. Out: the conditions of routes see the counts; the
+//! results of each request are counted at its end, from its record.
 //! Never: costs anything for a listener or route without `count`.
 //! Invariant: a request is counted once in each table, and its record holds the table entry until the request ends.
 

@@ -1,5 +1,5 @@
 //! The users of a worker's sockets for datagrams.
-//! In: sockets that applications and look-ups have opened. Out: the user of a socket, for a completion.
+//! In: sockets that applications and lookups have opened. Out: the user of a socket, for a completion.
 //! Invariant: each entry is an open socket of the reactor, and the reverse.
 
 use tidegate_gate::lookups::LookupId;
@@ -7,12 +7,12 @@ use tidegate_reactor::DatagramId;
 
 use crate::carrier::internal_request::AppCaller;
 
-/// What a socket is for.
+/// The purpose of a socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum DatagramUser {
     /// A script has opened it.
     App(AppDatagrams),
-    /// The query of a look-up.
+    /// The query of a lookup.
     Lookup(LookupId<AppCaller>),
 }
 

@@ -7,12 +7,12 @@ use tidegate_config::model::Config;
 use tidegate_gate::lookups::{LOOKUPS_MAX, ORIGIN_LOOKUPS_MAX};
 use tidegate_gate::permits;
 
-/// What the worker itself needs: its event queue, wakers, channels and files.
+/// The descriptors that the worker itself needs: its event queue, wakers, channels and files.
 const OWN_DESCRIPTORS: u64 = 64;
-/// Datagrams get at most one of so many parts of the descriptors, because clients come first.
+/// Datagrams get at most one of this many parts of the descriptors, because clients have priority.
 const DATAGRAMS_PART: u64 = 4;
 
-/// The most connections of the worker `index` of `workers`: its share of `connections-max`, and no more than its limit of
+/// Maximum number of connections of the worker `index` of `workers`: its share of `connections-max`, and no more than its limit of
 /// descriptors less those that are needed otherwise.
 pub(crate) fn connections_max(
     config: &Config,
@@ -44,7 +44,7 @@ fn own(config: &Config) -> u64 {
     OWN_DESCRIPTORS + config.listeners.len() as u64
 }
 
-/// The sockets for datagrams that Lua applications may have at once in a worker: their own, and one for each look-up.
+/// The sockets for datagrams that Lua applications may have at once in a worker: their own, and one for each lookup.
 fn datagrams_max(config: &Config) -> u64 {
     let lookups = LOOKUPS_MAX.min(ORIGIN_LOOKUPS_MAX * config.lua.len());
     let senders = config.lua.iter().filter(|app| !app.udp.is_empty());

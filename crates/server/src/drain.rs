@@ -1,6 +1,6 @@
 //! How WebSocket connections close with a stop, an upgrade or a reload: over time, so that their clients do not all connect again
 //! at the same moment.
-//! In: the time for it. Out: which connections are to be closed by now, and what their clients are told.
+//! In: the time for it. Out: which connections are to be closed by now, and the close codes for their clients.
 //! Never: closes a connection with an HTTP exchange, which ends with its response.
 //! Limits: `STEPS` steps.
 
@@ -18,14 +18,14 @@ pub(crate) struct Drain {
     span: Span,
     /// The step that is due. From `STEPS - 1` on, every connection is.
     step: u32,
-    /// What clients of forwarded WebSockets are told.
+    /// The Close frame for clients of forwarded WebSockets.
     close: Close<'static>,
 }
 
-/// The process or the listener goes away.
+/// The process or the listener is stopping.
 pub(crate) const LEAVES: Close<'static> =
     Close { code: CloseCode::GOING_AWAY, reason: "the service stops here, connect again" };
-/// A connection that is opened now goes to another process or server.
+/// A connection that is opened now reaches another process or server.
 pub(crate) const RESTARTS: Close<'static> =
     Close { code: CloseCode::SERVICE_RESTART, reason: "the service restarts, connect again" };
 
@@ -43,7 +43,7 @@ impl Drain {
         Self { span, step, close }
     }
 
-    /// What clients of forwarded WebSockets are told.
+    /// The Close frame for clients of forwarded WebSockets.
     pub(crate) fn close(self) -> Close<'static> {
         self.close
     }

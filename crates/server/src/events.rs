@@ -1,8 +1,8 @@
-//! The recent events of the process, kept for the admin interface: what changed, when, and why.
+//! The recent events of the process, kept for the admin interface: each change, its time and its reason.
 //! In: events from any thread. Out: the last ones, oldest first.
 //! Never: waits: a thread that notes an event takes no lock. The lock of `recent` is that of the threads that show events.
 //! Limits: `EVENTS_MAX` events of up to `TEXT_BYTES_MAX` bytes; older ones are dropped. Events are rare: callers note changes of
-//! the process and of servers, never what one client does.
+//! the process and of servers, never the actions of one client.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,12 +13,12 @@ use crossbeam_queue::ArrayQueue;
 
 /// The events that are kept.
 pub(crate) const EVENTS_MAX: usize = 1000;
-/// Events that no thread has looked at yet. If there are more, the oldest is dropped.
+/// Events that no thread has processed yet. If there are more, the oldest is dropped.
 const WAITING_MAX: usize = EVENTS_MAX;
 /// Bytes of a text; the rest is cut.
 const TEXT_BYTES_MAX: usize = 480;
 
-/// What an event is about.
+/// The kind of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EventKind {
     /// The configuration or a file was reloaded, or was refused.
@@ -55,9 +55,9 @@ impl EventKind {
 pub(crate) struct Event {
     /// When it happened.
     pub(crate) time: SystemTime,
-    /// What it is about.
+    /// The kind of the event.
     pub(crate) kind: EventKind,
-    /// What has happened.
+    /// The text of the event.
     pub(crate) text: String,
 }
 

@@ -15,11 +15,11 @@
 //!    more of these than silent clients, before silent clients that have been connected for less than
 //!    `SILENT_MIN`, because their bytes may be on the way;
 //! 5. any connection that waits for its peer to close too;
-//! 6. an idle client (all its responses are sent, and the next request is not complete): the one with the
-//!    fewest requests among those examined, if it has been quiet for long enough. A client with one request
-//!    is not protected. Further requests protect it for `QUIET_UNIT` times the square of their number, up to
-//!    `QUIET_MAX`. So a client that has sent `QUIET_REQUESTS_MAX` requests and sends at least one a second
-//!    keeps its connection in any flood, and the clients of the flood lose theirs first;
+//! 6. an idle client (all its responses are sent, and the next request is not complete): the connection with the fewest requests
+//!    among those examined, if it has been idle for long enough. A client with one request is not protected. Further requests
+//!    protect it for `QUIET_UNIT` times the square of their number, up to `QUIET_MAX`. So a client that has sent
+//!    `QUIET_REQUESTS_MAX` requests and sends at least one a second keeps its connection in any flood, and the clients of the
+//!    flood lose theirs first;
 //! 7. a tunnel of TCP mode whose client has never sent a byte, and in which no byte was transferred for
 //!    `QUIET_MAX`.
 //!
@@ -32,11 +32,11 @@
 //!
 //! In: clients in the backlog, requests that need a connection. Out: closed connections, and a counter of each
 //! class. Never: closes a connection that has a request or a response in progress; closes a connection for a
-//! client if no client waits; closes a silent client before the reactor has looked at it in the turn after
+//! client if no client waits; closes a silent client before the reactor has polled it in the turn after
 //! its accept, because its request may be in the kernel already; closes a silent client for another client
 //! within `FIRST_BYTE_SPAN` of its accept, because its request may be on the way. If nothing else can be
 //! closed, accepting continues a moment later.
-//! Limits: one search looks at up to `SCAN_SLOTS_MAX` slots and `POOLS_LOOKED_AT_MAX` pools; one accept makes
+//! Limits: one search examines up to `SCAN_SLOTS_MAX` slots and `POOLS_LOOKED_AT_MAX` pools; one accept makes
 //! up to `EVICTIONS_PER_ACCEPT_MAX` evictions, and all newcomers up to `BURST_MAX` in `BURST_SPAN` (as many again
 //! for their first requests), so that a flood does not use up the CPU time of clients that are being served.
 //! If nothing can be closed, accepting pauses, and a request waits in the queue of its pool (dispatch.rs).
@@ -65,7 +65,7 @@ const LINGERING_DIVISOR: usize = 16;
 /// How long a client that has sent two requests must have been quiet before it is closed for another
 /// connection.
 const QUIET_UNIT: Span = Span::from_millis(4);
-/// How long any client must have been quiet at most.
+/// Upper bound of the time for which a client must have been quiet before it is closed.
 const QUIET_MAX: Span = Span::from_secs(1);
 /// The requests after which a client is protected for `QUIET_MAX`.
 const QUIET_REQUESTS_MAX: u32 = 17;
@@ -76,16 +76,16 @@ const _: () = assert!(
 const BRIEF_REQUESTS_MAX: u32 = 4;
 /// With fewer slots than this, none is reserved for returning clients.
 const RETURNING_TABLE_MIN: usize = 16;
-/// How many slots one search looks at. The bound keeps the cost of a new connection constant, even when the table is
+/// How many slots one search examines. The bound keeps the cost of a new connection constant, even when the table is
 /// full.
 const SCAN_SLOTS_MAX: usize = 256;
-/// How many pools one search looks at.
+/// How many pools one search examines.
 const POOLS_LOOKED_AT_MAX: usize = 64;
 /// Connections that are closed for one accept at most. More than one is needed only after connections to
 /// servers ended, whose slots are left for other connections to servers.
 const EVICTIONS_PER_ACCEPT_MAX: usize = 4;
 
-/// The most searches for a connection to close in `BURST_SPAN` for new clients, and as many again for first
+/// Maximum number of searches for a connection to close in `BURST_SPAN` for new clients, and as many again for first
 /// requests. Further clients wait in the backlog, where they cost nothing.
 const BURST_MAX: u32 = 8;
 const BURST_SPAN: Span = Span::from_millis(1);
@@ -95,9 +95,9 @@ const FIRST_BYTE_SPAN: Span = Span::from_millis(2);
 /// How long a client is connected before it counts as silent, if more clients have an incomplete request.
 const SILENT_MIN: Span = Span::from_millis(100);
 
-/// The search for room, and what waits for it.
+/// The search for room, and the connections that wait for it.
 pub(crate) struct Eviction {
-    /// What the last searches found.
+    /// The state of the last searches.
     search: Search,
     /// The requests that wait for room for a connection.
     pub(crate) waits: RoomWaits,
@@ -110,7 +110,7 @@ impl Eviction {
     }
 }
 
-/// What making room remembers between two calls.
+/// The state of the search between two calls.
 #[derive(Default)]
 struct Search {
     /// Searches for clients that wait in the backlog.
@@ -119,9 +119,9 @@ struct Search {
     requests: Burst,
     /// The pool where the next search begins.
     pool: usize,
-    /// Slots looked at since the last idle client was found.
+    /// Slots examined since the last idle client was found.
     slots: usize,
-    /// A tunnel without a byte of its client, if those slots contain one. It may have ended since.
+    /// A tunnel whose client has sent no byte, if those slots contain one. It may have ended since.
     silent_tunnel: Option<SockId>,
 }
 
@@ -197,7 +197,7 @@ impl Worker {
                 return true;
             }
             if self.idle_servers() + self.servers_left() <= self.returning_slots() {
-                // The slots of clients are not for servers.
+                // Connections to servers must not take the slots of clients.
                 return false;
             }
             if !self.eviction.search.requests.admits(reactor.now())
@@ -376,7 +376,7 @@ impl Worker {
         is_silent.then_some(id)
     }
 
-    /// Resets the tunnel without a byte of its client that the last search found.
+    /// Resets the tunnel whose client has sent no byte, found by the last search.
     fn evict_silent_tunnel<R: Reactor>(&mut self, reactor: &mut R) -> bool {
         let found = self.eviction.search.silent_tunnel.take();
         let Some(id) = found.and_then(|sock| self.silent_tunnel(reactor, sock)) else {
@@ -441,7 +441,7 @@ impl Worker {
             }
         }
         let Some((_, _, sock)) = least else {
-            // The slots that were not looked at may contain an idle client.
+            // The slots that were not examined may contain an idle client.
             if self.eviction.search.slots < used {
                 return Room::Soon;
             }

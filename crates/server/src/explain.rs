@@ -332,7 +332,7 @@ fn explain_route(
     explain_response(text, &config.routes[route], &values);
 }
 
-/// What the route does to the response of a server or of Tidegate.
+/// The changes of the route to the response of a server or of Tidegate.
 fn explain_response(text: &mut String, route: &Route, values: &Values<'_>) {
     let (edits, handling) = (&route.handling.response_headers, &route.handling);
     if !edits.remove.is_empty() {
@@ -363,7 +363,7 @@ fn explain_response(text: &mut String, route: &Route, values: &Values<'_>) {
     }
 }
 
-/// What the action of the route does.
+/// Explains the action of the route.
 fn explain_action(
     text: &mut String,
     config: &Config,

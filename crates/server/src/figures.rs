@@ -1,4 +1,4 @@
-//! What a worker knows of its pools, push hubs and Lua applications, for the admin interface.
+//! The figures of a worker about its pools, push hubs and Lua applications, for the admin interface.
 //! In: the state of the worker. Out: copies of its counts.
 //! Never: counts channels, subscribers or clients one by one: their owners keep the counts.
 
@@ -6,7 +6,7 @@ pub use tidegate_push::hub::HubFigures;
 
 use crate::worker::{Worker, WorkerPool};
 
-/// What a worker knows of one pool.
+/// A worker's figures of one pool.
 #[derive(Clone, Default, Debug)]
 pub struct PoolFigures {
     /// Requests that wait for a server.
@@ -17,7 +17,7 @@ pub struct PoolFigures {
     pub servers: Vec<ServerFigures>,
 }
 
-/// What a worker knows of one server.
+/// A worker's figures of one server.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct ServerFigures {
     /// Requests in progress at the server.
@@ -32,7 +32,7 @@ pub struct ServerFigures {
     pub is_up: bool,
 }
 
-/// What a worker knows of one Lua application, or of a VM of its earlier code.
+/// A worker's figures of one Lua application, or of a VM of its earlier code.
 #[derive(Clone, Default, Debug)]
 pub struct AppFigures {
     /// The name of the application.

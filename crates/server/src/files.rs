@@ -24,7 +24,7 @@ pub(crate) fn open_flags() -> i32 {
 /// that is too large.
 ///
 /// # Errors
-/// The file cannot be opened or read, or its end does not come within `WAIT_MAX`.
+/// The file cannot be opened or read, or its end is not reached within `WAIT_MAX`.
 pub fn read(path: impl AsRef<Path>, bytes_max: u64) -> io::Result<Vec<u8>> {
     let file = OpenOptions::new().read(true).custom_flags(open_flags()).open(path)?;
     let kind = file.metadata()?.file_type();
@@ -42,7 +42,7 @@ pub fn read(path: impl AsRef<Path>, bytes_max: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Reads a file whose bytes may come later.
+/// Reads a file whose bytes may arrive later.
 fn read_stream(
     mut file: &File,
     kind: FileType,

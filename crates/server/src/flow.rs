@@ -1,7 +1,7 @@
 //! Read this file first. It shows the path of all data through a worker.
 //!
-//! A worker is one thread with one reactor. The reactor reports what happened to a socket as a completion;
-//! [`Handler::handle`] below calls the matching method of the worker. Each connection stays on one worker.
+//! A worker is one thread with one reactor. The reactor reports events of a socket as completions; [`Handler::handle`] below
+//! calls the matching method of the worker. Each connection stays on one worker.
 //!
 //! ```text
 //! bytes of a client (Received)
@@ -9,7 +9,7 @@
 //!      carrier/http2/client.rs: the same for the streams of a connection
 //!      carrier/tcp.rs: without HTTP, choose the pool; then action/proxy/tcp.rs
 //!   -> action/mod.rs: find the route (gate::router)
-//!   -> action/handled.rs: what the route does besides its action: refuse the request, change its path and fields
+//!   -> action/handled.rs: what the route does in addition to its action: refuse the request, change its path and fields
 //!   -> begin the action:
 //!        action/respond.rs, redirect.rs   a complete response
 //!        action/synthetic.rs              a response generated in pieces

@@ -28,7 +28,7 @@ const CONFIG: &str = "[[listener]]\nbind = \"10.0.0.1:80\"\nlimits = { body = \"
 
 /// Separates two steps of a script. Otherwise a script is text, so that corpus files are readable.
 const STEP_END: u8 = 0xff;
-/// The most steps of one script. Further steps are ignored.
+/// Maximum number of steps of one script. Further steps are ignored.
 const STEPS_MAX: usize = 200;
 /// The worker is considered stuck in a loop after this many turns.
 const TURNS_MAX: usize = 50_000;

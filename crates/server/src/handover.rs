@@ -1,5 +1,5 @@
 //! Orders of the thread that reloads, on their way to a worker: applications to be prepared, and settings.
-//! In: what the thread orders. Out: what a worker has done, or why it has not.
+//! In: orders of the thread. Out: the result of a worker, or why it has failed.
 //! Never: is carried out after the thread has withdrawn it.
 
 use std::sync::mpsc::{self, Receiver, SyncSender};
@@ -18,7 +18,7 @@ use crate::worker::Worker;
 
 /// Something on its way to a worker, and the way of the result.
 pub(crate) struct Order<T, U> {
-    /// What the worker gets; `None` once it has been taken.
+    /// The object for the worker; `None` once it has been taken.
     content: Mutex<Option<T>>,
     /// Reports that the worker has carried it out, or why it has not.
     report: SyncSender<Result<U, String>>,

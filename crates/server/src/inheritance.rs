@@ -29,7 +29,7 @@ pub(crate) struct Inheritance {
 }
 
 impl Inheritance {
-    /// Takes what the process has inherited, and closes what `config` does not use.
+    /// Takes the sockets that the process has inherited, and closes those that `config` does not use.
     pub(crate) fn take(config: &Config) -> Self {
         let Inherited { sockets, unusable, channel } = Inherited::take();
         if unusable > 0 {
@@ -95,7 +95,7 @@ impl Inheritance {
 
     /// By socket: its listener, if the worker `own` of `workers` takes it. Sockets of an earlier process that share their
     /// address with others are dealt out, so that a worker without one opens its own. All workers share any other socket: a
-    /// worker of another user than the service manager could not open one beside it.
+    /// worker of another user than the service manager could not open another one on the same address.
     pub(crate) fn share_of(&self, own: usize, workers: usize) -> Vec<Option<usize>> {
         let share = |(at, (place, socket)): (usize, &(usize, InheritedSocket))| {
             let earlier = self.sockets[..at].iter().filter(|(of, _)| of == place).count();

@@ -1,6 +1,6 @@
-//! What the admin interface and an upgrade ask the workers, and how they report.
+//! Questions of the admin interface and of an upgrade to the workers, and the reports of the workers.
 //! In: a question, mailed to the workers. Out: one report of each worker, made at the end of a turn or over several turns.
-//! Never: makes a worker wait, or lets one look at all of its connections in one turn.
+//! Never: makes a worker wait, or lets one examine all of its connections in one turn.
 //! Limits: `INSPECTIONS_MAX` questions at once in a worker, of which one is continued in each turn, by `SLOTS_PER_TURN_MAX`
 //! slots or `FOUND_PER_TURN_MAX` sessions (and the streams of one more connection). The thread that asks waits for
 //! `REPORT_SPAN`; a question that it has withdrawn is dropped.
@@ -23,7 +23,7 @@ use crate::worker::Worker;
 
 /// Questions that a worker has at once. There are fewer connections of the admin interface.
 const INSPECTIONS_MAX: usize = 64;
-/// How many slots of connections a worker looks at in one turn: about 50 µs.
+/// How many slots of connections a worker examines in one turn: about 50 µs.
 pub(crate) const SLOTS_PER_TURN_MAX: usize = 1024;
 /// How many sessions a worker describes in one turn.
 pub(crate) const FOUND_PER_TURN_MAX: usize = 64;
@@ -35,7 +35,7 @@ const TRY_PAUSE: Duration = Duration::from_millis(1);
 /// An ejection by one worker, with the names of the pool and the server.
 pub type NamedEjection = ((String, String), Ejection);
 
-/// What the admin interface, or an upgrade, wants of a worker.
+/// A request of the admin interface, or of an upgrade, to a worker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Question {
     /// The connections of clients and their exchanges that match a filter.
@@ -58,7 +58,7 @@ pub enum Question {
     Apps,
 }
 
-/// What a worker reports.
+/// The report of a worker.
 #[derive(Debug)]
 pub enum Report {
     /// The connections that were found.
@@ -84,7 +84,7 @@ pub enum Report {
 pub struct Inspection {
     /// The question.
     pub(crate) question: Question,
-    /// The thread that asked has stopped waiting.
+    /// The requesting thread has stopped waiting.
     is_withdrawn: AtomicBool,
     /// The way of the reports. It has room for one of each worker.
     reports: SyncSender<(usize, Report)>,
@@ -109,7 +109,7 @@ pub(crate) struct Reports {
     pub(crate) missing: Vec<usize>,
 }
 
-/// Asks the workers `asked`, and waits for their reports.
+/// Sends the question to the workers `asked`, and waits for their reports.
 pub(crate) fn ask(workers: &[Sender<Mail>], asked: &[usize], question: Question) -> Reports {
     let (inspection, results) = Inspection::new(question, asked.len());
     let deadline = Instant::now() + REPORT_SPAN;
@@ -140,12 +140,12 @@ pub(crate) struct Inspections {
     waiting: VecDeque<Walk>,
 }
 
-/// A question, and how far the worker has come with it.
+/// A question, and the worker's progress with it.
 pub(crate) struct Walk {
     inspection: Arc<Inspection>,
-    /// The next slot to look at.
+    /// The next slot to examine.
     pub(crate) slot: usize,
-    /// What was found so far.
+    /// The results so far.
     pub(crate) found: Sessions,
     /// How many exchanges were ended so far.
     pub(crate) ended: u64,

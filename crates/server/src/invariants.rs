@@ -1,4 +1,4 @@
-//! The invariants between two turns of a worker, and what happens if one is broken.
+//! The invariants between two turns of a worker, and the reaction if one is broken.
 //! In: the state of a worker. Out: in tests, a panic that names the broken invariant (`check_invariants`); in
 //! production, a count (`bugs`) and a reset of the connections concerned, at the end of the turn.
 //! Never: searches for broken invariants in production; the code reports those that it meets.
@@ -218,7 +218,7 @@ impl Worker {
 
 /// Whatever a worker records in two places must agree.
 impl Worker {
-    /// Panics if an invariant is broken. For tests, between two turns: it looks at everything.
+    /// Panics if an invariant is broken. For tests, between two turns: it examines everything.
     pub fn check_invariants<R: Reactor>(&mut self, reactor: &R) {
         assert!(self.work.is_empty(), "work is left after a turn");
         assert!(!self.sampler.is_timing(), "a handler call is still being timed");
@@ -338,7 +338,7 @@ impl Worker {
         }
     }
 
-    /// What actions other than proxies have in progress belongs to requesters that know it.
+    /// Whatever actions other than `proxy` have in progress belongs to requesters that refer to it.
     fn check_requesters(&mut self) {
         for (id, response) in self.synthetics.iter() {
             let running =
@@ -641,7 +641,7 @@ impl Worker {
         }
     }
 
-    /// What the pools count agrees with the exchanges and the lists.
+    /// The counts of the pools agree with the exchanges and the lists.
     fn check_pools(&self) {
         let mut in_use: Vec<Vec<u32>> =
             self.pools.iter().map(|pool| vec![0; pool.state.len()]).collect();

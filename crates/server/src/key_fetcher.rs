@@ -25,7 +25,7 @@ use crate::threads::{self, Ended};
 
 /// How often the thread checks whether a fetch is due or demanded.
 const TICK: Duration = Duration::from_millis(200);
-/// The shortest time between two fetches that succeed, unless an unknown key demands one.
+/// The shortest time between two fetches that succeed, unless an unknown key requires one.
 const USABLE_MIN: Duration = Duration::from_secs(60);
 /// The longest time between two fetches: a withdrawn key is accepted for no longer.
 const USABLE_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -36,16 +36,16 @@ const RETRY_MIN: Duration = Duration::from_secs(1);
 /// The longest time until a retry.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// The thread, and what it fetches.
+/// The thread, and the key sets that it fetches.
 #[derive(Default)]
 pub(crate) struct KeyFetcher {
-    /// What the configuration in force demands.
+    /// The requirements of the configuration in force.
     followed: Arc<Mutex<Followed>>,
     /// The thread runs.
     runs: bool,
 }
 
-/// What the configuration in force demands.
+/// The requirements of the configuration in force.
 #[derive(Clone, Default)]
 struct Followed {
     /// The addresses.
@@ -93,7 +93,7 @@ struct Schedules {
 
 impl Schedules {
     /// Adopts the addresses of a configuration. If it is a later one, each address is due: an operator who reloads expects new
-    /// keys, and the keys of an address that was absent in between are not known any more.
+    /// keys, and the keys of an address that was absent in between are no longer stored.
     fn adopt(&mut self, followed: &Followed, now: Instant) {
         if followed.count == self.count {
             return;
@@ -164,20 +164,20 @@ fn note(
     match offered {
         Ok((changed, usable)) => {
             if let Some(count) = changed {
-                log::info(format_args!("{count} keys of tokens fetched from {url}"));
+                log::info(format_args!("{count} token keys fetched from {url}"));
             } else if schedule.failures > 0 {
-                log::info(format_args!("the keys of tokens at {url} can be fetched again"));
+                log::info(format_args!("the token keys at {url} can be fetched again"));
             }
             schedule.failures = 0;
             usable.unwrap_or(USABLE_DEFAULT).clamp(USABLE_MIN, USABLE_MAX)
         }
         Err(what) => {
             let effect = match keys.facts().fetched_at {
-                0 => "no token is accepted until a fetch succeeds".to_owned(),
+                0 => "all tokens are refused until a fetch succeeds".to_owned(),
                 at => format!("the keys fetched {} s ago stay in force", now.saturating_sub(at)),
             };
             log::warning(format_args!(
-                "the keys of tokens at {url} cannot be fetched: {what}; {effect}"
+                "the token keys at {url} cannot be fetched: {what}; {effect}"
             ));
             let wait = RETRY_MIN * 2_u32.saturating_pow(schedule.failures.min(10));
             schedule.failures = schedule.failures.saturating_add(1);
@@ -222,13 +222,13 @@ mod tests {
         assert_eq!(finish(&mut schedules, &followed.sources, 0), None, "nothing is due");
         schedules.adopt(&followed, start);
         assert_eq!(finish(&mut schedules, &followed.sources, 0), None, "no new configuration");
-        // A reload with another address: those with failures come last.
+        // A reload with another address: those with failures are last.
         followed = Followed { sources: followed.sources.after(&file(&["a", "b", "c"])), count: 2 };
         schedules.adopt(&followed, start);
         let order: Vec<_> =
             core::iter::from_fn(|| finish(&mut schedules, &followed.sources, 3)).collect();
         assert_eq!(order, ["b.example", "c.example", "a.example"]);
-        // An address that is gone and comes back has no keys, and is fetched although it was fetched a moment ago.
+        // An address that is removed and added again has no keys, and is fetched although it was fetched a moment ago.
         let without = followed.sources.after(&file(&["b"]));
         followed = Followed { sources: without.after(&file(&["a", "b"])), count: 4 };
         schedules.adopt(&followed, start);

@@ -1,6 +1,6 @@
 //! The names of servers as they were resolved last, for the admin interface.
 //! In: the addresses of a configuration that comes into force, and the names that could not be resolved for it.
-//! Out: by name, its addresses, when they were resolved, and what has failed since the process started.
+//! Out: by name, its addresses, when they were resolved, and the failures since the process started.
 //! Limits: the names of the configuration in force.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use tidegate_config::model::{Config, ServerAddress};
 
 use crate::resolve::{Addresses, Unresolved};
 
-/// What is known about a name.
+/// The facts about a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct KnownName {
     /// The addresses in use, with the port.

@@ -22,7 +22,7 @@ const WAITING_MAX: usize = 64;
 const WAIT_MAX: Duration = Duration::from_secs(20);
 /// After this time, no further name of an edit is looked up.
 const NAMES_SPAN_MAX: Duration = Duration::from_secs(5);
-/// How often a command that waits looks whether its connection was closed for a new one.
+/// How often a command that waits checks whether its connection was closed for a new one.
 const LOOK_SPAN: Duration = Duration::from_millis(50);
 
 /// An edit with the addresses of its name, and whether it has changed the configuration.
@@ -36,7 +36,7 @@ pub(crate) struct LiveEdits {
     in_force: Mutex<Vec<String>>,
     /// Wakes the thread that reloads; set when it starts.
     event: OnceLock<OwnedFd>,
-    /// The look-ups of names in edits.
+    /// The lookups of names in edits.
     look_ups: LookUps,
 }
 
@@ -94,8 +94,8 @@ impl LiveEdits {
         .to_owned())
     }
 
-    /// The addresses of the names in an edit, or why they have none. No name after one without addresses is looked up.
-    /// Names of `known` keep their addresses.
+    /// The addresses of the names in an edit, or why a name has no address. After a name without addresses, no further name is
+    /// looked up. Names of `known` keep their addresses.
     fn resolve(&self, edit: &LiveEdit, known: &Config, was_ended: &dyn Fn() -> bool) -> Found {
         let mut found = Found::new();
         let known = resolve::names_of(known);

@@ -1,4 +1,4 @@
-//! The log: whole lines with time and level on stderr, written by a thread of its own.
+//! The log: whole lines with time and level on stderr, written by a separate thread.
 //! In: `error`, `warning` and `info` from any thread; `banner` for the startup lines.
 //! Out: `2026-11-22T06:49:01.123Z error message` on stderr, and how many lines were lost.
 //! Never: blocks or allocates in a thread that logs (`urgent` and `flush` wait, within `FLUSH_SPAN`); ends
@@ -25,9 +25,9 @@ use tidegate_base::calendar::Civil;
 use crate::repeats::{Repeats, WINDOW};
 use crate::threads::{self, Ended};
 
-/// The most lines that wait for the writer.
+/// Maximum number of lines that wait for the writer.
 pub(crate) const LINES_MAX: usize = 1024;
-/// The most bytes of a message; the rest is cut. A line stays below PIPE_BUF, so pipes take it whole.
+/// Maximum size in bytes of a message; the rest is cut. A line stays below PIPE_BUF, so pipes take it whole.
 pub(crate) const LINE_BYTES_MAX: usize = 480;
 /// How long the end of the process waits for the last lines.
 pub(crate) const FLUSH_SPAN: Duration = Duration::from_millis(500);
@@ -45,11 +45,11 @@ enum Level {
     Error,
     /// A peer or a file was refused; the service continues.
     Warning,
-    /// Something changed as intended.
+    /// A change that was requested, or that is expected.
     Info,
 }
 
-/// Where a line goes.
+/// The destination of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Destination {
     /// The standard error stream, with time and level.
@@ -252,10 +252,10 @@ impl Log {
     }
 }
 
-/// What the writer has written lately, and what it has reported about lost lines.
+/// The lines that the writer has written recently, and its reports about lost lines.
 #[derive(Default)]
 struct Notices {
-    /// The lines that were logged lately.
+    /// The lines that were logged recently.
     repeats: Repeats<Level>,
     /// The counts of dropped and unwritten lines that were reported last.
     reported: (u64, u64),
@@ -279,7 +279,7 @@ impl Notices {
 trait Sink {
     /// Writes a part of `bytes` and returns its length.
     fn write(&mut self, bytes: &[u8]) -> Result<usize, Errno>;
-    /// Waits until bytes are accepted again after `EAGAIN`. Returns false if it is not worth trying again.
+    /// Waits until bytes are accepted again after `EAGAIN`. Returns false if a retry is pointless.
     fn wait(&mut self) -> bool;
 }
 
@@ -383,7 +383,7 @@ impl fmt::Display for Stamp {
 /// The log of this process.
 static LOG: OnceLock<Log> = OnceLock::new();
 
-/// Starts the writer, and makes panics go to the log.
+/// Starts the writer, and sends panics to the log.
 ///
 /// # Errors
 /// The thread cannot be started.
@@ -431,7 +431,7 @@ fn report_panic(panic: &std::panic::PanicHookInfo<'_>) {
 /// The least important level that is logged, as an index of `Level::ALL`.
 static LEAST: AtomicUsize = AtomicUsize::new(Level::ALL.len() - 1);
 
-/// From now on, only lines of this level and of more important ones are logged, besides those of the start.
+/// From now on, only lines of this level and of more severe levels are logged, and the lines of the start.
 ///
 /// # Errors
 /// There is no such level; the names of all.
@@ -463,14 +463,14 @@ pub(crate) fn warning(message: fmt::Arguments<'_>) {
     }
 }
 
-/// Logs that something changed as intended.
+/// Logs a change that was requested, or that is expected.
 pub(crate) fn info(message: fmt::Arguments<'_>) {
     if is_logged(Level::Info) {
         submit(Destination::Stderr(Level::Info), message);
     }
 }
 
-/// Logs a change that an operator has made, at each level of the log: `set log level` must not hide who changes what.
+/// Logs a change that an operator has made, at each level of the log: `set log level` must not hide changes and their authors.
 pub(crate) fn audit(message: fmt::Arguments<'_>) {
     submit(Destination::Stderr(Level::Info), message);
 }

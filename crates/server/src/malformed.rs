@@ -1,4 +1,4 @@
-//! The last malformed messages of clients and of servers, kept for people who look for the reason.
+//! The last malformed messages of clients and of servers, kept for operators who look for the reason.
 //! In: the bytes of a message that was rejected. Out: copies of their beginning.
 //! Never: does anything for a message that is not rejected, or unless there is an admin interface.
 //! Limits: `KEPT_MAX` messages of clients and as many of servers, each with up to `BYTES_MAX` bytes around the fault.
@@ -34,11 +34,11 @@ pub struct Malformed {
     pub skipped: usize,
     /// How many bytes the message had so far.
     pub total: usize,
-    /// Where the fault is.
+    /// The place of the fault.
     pub place: FaultPlace,
 }
 
-/// Where the fault of a message is.
+/// The place of the fault in a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FaultPlace {
     /// In a head, with this fault.
@@ -94,7 +94,7 @@ impl MalformedMessages {
 }
 
 impl Worker {
-    /// Keeps a message that is rejected now, before its connection is closed. `bytes`: what is known of it.
+    /// Keeps a message that is rejected now, before its connection is closed. `bytes`: the known properties of the message.
     #[cold]
     pub(crate) fn keep_malformed<R: Reactor>(
         &mut self,
@@ -110,7 +110,7 @@ impl Worker {
             Some((found, side)) if found == sock => self.sender_of(side),
             Some(_) | None => return,
         };
-        // A fault far behind the beginning is shown with what precedes it.
+        // A fault far from the beginning is shown with the bytes that precede it.
         let skipped = match place {
             FaultPlace::At(at) => at.saturating_sub(BYTES_MAX / 2).min(bytes.len()),
             FaultPlace::Head(_) | FaultPlace::Unknown => 0,

@@ -1,6 +1,6 @@
-//! The DNS servers that Lua applications ask (`tide.dns`).
+//! The DNS servers that Lua applications query (`tide.dns`).
 //! In: `name-servers` of the configuration, or else /etc/resolv.conf. Out: addresses.
-//! Never: read while a worker serves: a snapshot holds the addresses, as they are at the start and at each reload.
+//! Never: reads the file while a worker serves requests: a snapshot holds the addresses, read at start and at each reload.
 //! Limits: `SERVERS_MAX` addresses, `FILE_BYTES_MAX` bytes of the file.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -17,7 +17,7 @@ const FILE_BYTES_MAX: u64 = 64 * 1024;
 const SERVERS_MAX: usize = 3;
 const DNS_PORT: u16 = 53;
 
-/// The servers of a configuration. Empty if no application could ask them.
+/// The servers of a configuration. Empty if no application could query them.
 pub(crate) fn of(config: &Config) -> Vec<SocketAddr> {
     if !uses_file(config) {
         return config.server.name_servers.clone();
@@ -30,7 +30,7 @@ pub(crate) fn of(config: &Config) -> Vec<SocketAddr> {
     servers
 }
 
-/// Logs a warning if the file names servers, but none that can be asked.
+/// Logs a warning if the file names servers, but none that can be queried.
 pub(crate) fn warn_of_unusable(config: &Config) {
     if uses_file(config)
         && let Some(warning) = Named::read().warning()

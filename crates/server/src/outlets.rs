@@ -1,5 +1,5 @@
-//! Where records of requests go: the access log and the export of spans, of which either may be absent.
-//! In: the configuration. Out: what each worker writes to; threads that write and send.
+//! The destinations of request records: the access log and the export of spans, of which either may be absent.
+//! In: the configuration. Out: the writers of each worker; threads that write and send.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(crate) struct Outlets {
     spans: Option<SpanExport>,
 }
 
-/// What one worker writes to.
+/// The access log and the span export of one worker.
 #[derive(Default)]
 pub(crate) struct WorkerOutlets {
     /// The access log.

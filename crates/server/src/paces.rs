@@ -78,7 +78,7 @@ pub(crate) struct Pace {
 
 /// The limit of one body.
 struct Limit {
-    /// What may be transferred.
+    /// The bytes that may be transferred.
     allowance: Allowance,
     /// The body's turn, while it waits.
     turn: Option<Turn>,

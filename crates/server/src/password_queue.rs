@@ -14,8 +14,8 @@ pub(crate) const JOBS_MAX: usize = 64;
 /// The jobs of one origin that wait.
 pub(crate) const ORIGIN_JOBS_MAX: usize = 8;
 
-/// Where a request comes from: an IPv4 address or the first 64 bits of an IPv6 address; `None`: a unix socket, whose
-/// clients cannot be told apart.
+/// The origin of a request: an IPv4 address or the first 64 bits of an IPv6 address; `None`: a unix socket, whose clients cannot
+/// be distinguished.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Origin(Option<IpAddr>);
 
@@ -53,7 +53,7 @@ struct Waiting<J> {
     number: u64,
     /// The round in which it is taken.
     round: u64,
-    /// Where its request comes from.
+    /// The origin of its request.
     origin: Origin,
     /// The job.
     job: J,
@@ -142,7 +142,7 @@ impl<J> State<J> {
 pub(crate) struct Added<J> {
     /// Its place.
     pub(crate) place: Place<J>,
-    /// The job that had to give way, if there was no other place. Its own `Place` no longer has an effect.
+    /// The job that was displaced, if there was no other place. Its own `Place` no longer has an effect.
     pub(crate) displaced: Option<J>,
 }
 
@@ -168,7 +168,7 @@ mod tests {
         Origin::of(text.parse().ok())
     }
 
-    /// Adds jobs of these origins, as far as there is room.
+    /// Adds jobs of these origins while there is room.
     fn flood(
         queue: &Arc<PasswordQueue<usize>>,
         count: usize,
@@ -216,7 +216,7 @@ mod tests {
         let attacker = |n: usize| origin(&format!("192.0.2.{}", n % 8));
         let mut places = flood(&queue, 1000, attacker);
         assert_eq!(places.len(), JOBS_MAX);
-        // Each newcomer takes the place of the newest job of one that has more than it will have.
+        // Each new job takes the place of the newest job of an origin that has more jobs than the new job's origin will have.
         for n in 0..JOBS_MAX {
             let newcomer = origin(&format!("203.0.113.{}", n % 16));
             let Some(added) = queue.add(newcomer, 1000 + n) else { break };

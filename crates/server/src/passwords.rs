@@ -40,7 +40,7 @@ pub(crate) struct Job {
     pub(crate) ticket: Id<Exchange>,
 }
 
-/// What was found out about a password.
+/// The result of verifying a password.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Finding {
     /// It is right.
@@ -51,12 +51,12 @@ pub(crate) enum Finding {
     Displaced,
 }
 
-/// What was found out about the password of a waiting request.
+/// The result of verifying the password of a waiting request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PasswordResult {
     /// The request. It may have ended.
     pub(crate) ticket: Id<Exchange>,
-    /// What was found out.
+    /// The result.
     pub(crate) finding: Finding,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Verifiers {
 /// A worker's state of authentication.
 #[derive(Default)]
 pub(crate) struct Passwords {
-    /// Credentials that were verified lately.
+    /// Credentials that were verified recently.
     pub(crate) verified: Verified,
     /// The threads; `None` in tests without threads, which verify on the worker.
     pub(crate) verifiers: Option<Verifiers>,
@@ -118,7 +118,7 @@ impl Drop for SharedQueue {
 }
 
 impl JobSender {
-    /// Starts the threads. They end when the entrance and the workers are gone.
+    /// Starts the threads. They end when the entrance and the workers have ended.
     ///
     /// # Errors
     /// The kernel refused a thread.

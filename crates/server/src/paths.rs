@@ -2,7 +2,7 @@
 //! access log.
 //! In: a configuration, and the path of its file. Out: findings, as `tidegate check` and `tidegate run` print them.
 //! Never: creates a file; waits for the other end of a fifo.
-//! Limits: what changes between the check and the start is an error of the start.
+//! Limits: a change between the check and the start is an error of the start.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};

@@ -15,7 +15,7 @@ use tidegate_reactor::{Mailbox, Reactor, Sender, SockId, Waker};
 use crate::timers::WorkerTimer;
 use crate::worker::{Worker, WorkerPool};
 
-/// The most messages about permits that a worker's mailbox holds.
+/// Maximum number of messages about permits that a worker's mailbox holds.
 pub const PERMIT_MAILS_MAX: usize = 1024;
 /// How long a worker waits before it sends a message again that a full mailbox refused.
 const RETRY_SPAN: Span = Span::from_millis(1);
@@ -38,8 +38,8 @@ pub struct PermitPost {
     pub mailbox: Mailbox<PermitMail>,
     /// The mailboxes of all workers, including this worker's own.
     pub workers: Vec<Sender<PermitMail>>,
-    /// What workers that have applied newer settings ask for, of pools that this worker does not have yet. At most one
-    /// ask for each worker and pool.
+    /// Requests of workers that have applied newer settings, for pools that this worker does not have yet. At most one request
+    /// for each worker and pool.
     early_asks: Vec<PermitMail>,
 }
 
@@ -111,7 +111,7 @@ impl Worker {
         }
     }
 
-    /// Hands a new pool what other workers have asked of it before this worker had it.
+    /// Gives a new pool the requests that other workers sent before this worker had the pool.
     pub(crate) fn take_early_asks(&mut self, index: u16, pool: &mut WorkerPool) {
         let Some(post) = &mut self.post else { return };
         for mail in post.early_asks.extract_if(.., |mail| mail.pool == index) {

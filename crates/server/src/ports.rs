@@ -66,7 +66,7 @@ pub fn holder(address: SocketAddr) -> Option<Holder> {
     // A main process is usually older than the processes that inherited its listeners.
     pids.sort_unstable();
     let pid = pids.into_iter().take_while(|_| Instant::now() < deadline).find(|pid| {
-        // The threads of a process may have descriptor tables of their own, as Tidegate's workers do.
+        // The threads of a process may have separate descriptor tables, as Tidegate's workers do.
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
         tasks.take_while(|_| Instant::now() < deadline).any(|task| {
             let descriptors = fs::read_dir(task.path().join("fd")).into_iter().flatten().flatten();

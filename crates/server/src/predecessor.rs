@@ -1,4 +1,4 @@
-//! The process that this one replaces: its transfers arrive here, and it learns that this process serves.
+//! The process that this one replaces: its transfers arrive here, and it is notified when this process serves.
 //! In: the channel that this process has inherited. Out: transfers, until the earlier process has ended; a report.
 //! Never: makes a start fail, or delays one by more than `FIRST_WAIT`: an earlier process that passes no transfer is replaced
 //! without it.
@@ -26,7 +26,7 @@ const READ_BYTES: usize = 64 << 10;
 pub(crate) struct Predecessor {
     /// The channel.
     channel: OwnedFd,
-    /// Reads what arrives.
+    /// Reads the received bytes.
     reader: TransferReader,
     /// Transfers may arrive.
     is_open: bool,
@@ -51,8 +51,8 @@ impl Predecessor {
         first.unwrap_or_default()
     }
 
-    /// Reports that this process serves. Gives each further transfer to `take`, on a thread of its own, and sends `taken`
-    /// after it. `taken` is dropped once there will be no further transfer.
+    /// Reports that this process serves. Gives each further transfer to `take`, on a separate thread, and sends `taken` after it.
+    /// `taken` is dropped once there will be no further transfer.
     pub(crate) fn report_ready(
         mut self,
         taken: mpsc::Sender<()>,
@@ -117,7 +117,7 @@ impl Predecessor {
     }
 }
 
-/// What the statistics and states of an earlier process are merged into.
+/// The objects into which the statistics and states of an earlier process are merged.
 pub(crate) struct Heritage {
     /// The counters of listeners, routes and servers; `None`: nothing is counted.
     pub(crate) registry: Option<Arc<Registry>>,

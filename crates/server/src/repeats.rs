@@ -1,6 +1,6 @@
 //! Limits how often the log repeats a line, such as the traceback of a script that fails for every request.
 //! In: texts of lines, the time. Out: whether a line is written; at the end of its window, how many were not.
-//! Never: leaves out a line whose text differs from those before it in a single byte.
+//! Never: omits a line whose text differs from those before it in a single byte.
 //! Limits: `BURST` lines with the same text within `WINDOW`; `TEXTS_MAX` texts are remembered.
 //! Invariant: each line that is left out is counted and reported once.
 
@@ -23,7 +23,7 @@ struct Known<L> {
     count: u64,
 }
 
-/// The texts that were logged lately. `L`: the level of a line.
+/// The texts that were logged recently. `L`: the level of a line.
 pub(crate) struct Repeats<L>(Vec<Known<L>>);
 
 impl<L> Default for Repeats<L> {

@@ -1,4 +1,4 @@
-//! Requesters: what a request belongs to, which is a connection of HTTP/1, a stream of HTTP/2, or Tidegate itself.
+//! Requesters: the owner of a request: an HTTP/1 connection, an HTTP/2 stream, or Tidegate itself.
 //! In: the carrier that decoded the request. Out: the id by which an action addresses its response.
 //! Never: outlives the request. A stale requester finds nothing.
 
@@ -11,7 +11,7 @@ use crate::carrier::internal_request::InternalRequest;
 /// The bit that the index of a socket never has.
 const OWN: u32 = 1 << 31;
 
-/// Where one request came from. Actions send responses to it and never ask which protocol it speaks.
+/// The origin of one request. Actions send responses to it, whichever protocol it speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Requester {
     /// The client's connection. For a request of Tidegate's own, the id of the request, with the bit `OWN`.

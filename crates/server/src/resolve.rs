@@ -4,7 +4,7 @@
 //! Never: waits longer than the given time, whatever the resolver does, except at the start. Holds up the thread that reloads for
 //! the name of an edit.
 //! Limits: `THREADS_MAX` names of a configuration are resolved at once, and as many of edits; a reload waits for `RELOAD_WAIT_MAX`
-//! for all names together, an edit for `EDIT_WAIT_MAX`. A look-up that takes longer keeps its thread until it ends.
+//! for all names together, an edit for `EDIT_WAIT_MAX`. A lookup that takes longer keeps its thread until it ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -120,14 +120,14 @@ fn of_found(found: &Found, server: &Server) -> Result<Vec<Address>, String> {
     found.get(server).cloned().unwrap_or_else(late)
 }
 
-/// The look-ups of names in edits, each on a thread of its own.
+/// The lookups of names in edits, each on a separate thread.
 #[derive(Default)]
 pub(crate) struct LookUps {
-    /// How many are under way, with those that no command waits for any longer.
+    /// How many are in progress, with those that no command waits for any longer.
     running: Arc<AtomicUsize>,
 }
 
-/// A look-up under way.
+/// A lookup in progress.
 struct Running(Arc<AtomicUsize>);
 
 impl Drop for Running {

@@ -7,7 +7,7 @@ use tidegate_reactor::SockId;
 
 use crate::carrier::http2::server_stream::ServerStream;
 
-/// Where one response comes from. The counterpart of `Requester`.
+/// The origin of one response. The counterpart of `Requester`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Responder {
     /// The server's connection.

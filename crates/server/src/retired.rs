@@ -35,13 +35,13 @@ pub(crate) struct Retired {
     began: Moment,
     /// When it ends.
     pub(crate) by: Moment,
-    /// The clients that are still to be handed over or closed. Some may have left.
+    /// The clients that are still to be handed over or closed. Some may have disconnected.
     clients: VecDeque<Id<LuaClient>>,
     /// How many clients there were.
     clients_total: usize,
 }
 
-/// What happens to a client of earlier code next.
+/// The next step for a client of earlier code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
     /// The client is handed over to the new code.

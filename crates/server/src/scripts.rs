@@ -1,5 +1,5 @@
-//! The scripts of Lua applications: what all workers load.
-//! In: the configuration, the folders of the scripts. Out: programs; what is wrong with them.
+//! The scripts of Lua applications: the programs that all workers load.
+//! In: the configuration, the folders of the scripts. Out: programs; descriptions of their faults.
 //! Never: lets two workers run different texts of a module: the first worker that requires it reads it for all.
 //! Limits: `FILE_BYTES_MAX` bytes of a script or module.
 //! Invariant: a program is replaced by another one only if its settings, its script or a module that it has read differ.
@@ -90,7 +90,7 @@ impl Program {
 /// The scripts of an application.
 struct Texts {
     script: Script,
-    /// Those of further phases, by name.
+    /// The scripts of further phases, by name.
     phases: Vec<(String, Script)>,
 }
 
@@ -131,7 +131,7 @@ pub(crate) struct Renewed {
     pub(crate) scripts: Scripts,
     /// The names of the applications with other programs.
     pub(crate) changed: Vec<String>,
-    /// What the operator should know.
+    /// The messages for the operator.
     pub(crate) notes: Vec<String>,
 }
 

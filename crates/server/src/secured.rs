@@ -1,6 +1,6 @@
 //! TLS over a stream whose reads and writes block: of clients of the admin interface, and of `tidegate ctl`.
 //! In: a session of either role; the stream. Out: plain bytes, sealed writes.
-//! Never: takes the end of a stream without close_notify for the end of what the peer has sent: an attacker may have cut it.
+//! Never: takes the end of a stream without close_notify for the end of the peer's data: an attacker may have cut it.
 //! Limits: `PIECE_BYTES` are read or sealed at a time; the deadlines are those of the stream.
 
 use std::io::{self, Read, Write};
@@ -24,7 +24,7 @@ impl Secured {
     /// Completes the handshake.
     ///
     /// # Errors
-    /// The peer is refused, has left, or takes too long.
+    /// The peer is refused, has disconnected, or takes too long.
     pub(crate) fn establish(
         session: TlsSession,
         stream: &mut (impl Read + Write),
@@ -37,7 +37,7 @@ impl Secured {
         Ok(own)
     }
 
-    /// The session, for what is known of the peer.
+    /// The session, from which properties of the peer are read.
     pub(crate) fn session(&self) -> &TlsSession {
         &self.session
     }
@@ -83,7 +83,7 @@ impl Secured {
         Ok(piece.len())
     }
 
-    /// Ends what this side sends.
+    /// Ends the direction of this side.
     ///
     /// # Errors
     /// The stream failed.

@@ -26,7 +26,7 @@ const REPORT_EVERY_RECOMMENDED_MIN: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// A worker is never stuck before this time: an idle worker finishes a turn once a second.
 const STUCK_AFTER_MIN: Duration = Duration::from_secs(2);
-/// How often workers are looked at between two reports. A worker that continues is reported after this fraction.
+/// How often workers are checked between two reports. A worker that continues is reported after this fraction.
 const TICKS_PER_REPORT: u32 = 8;
 
 /// Reports that the process serves, or that it serves again after a reload.
@@ -116,8 +116,8 @@ pub(crate) fn start_watchdog(accounts: Vec<Arc<Accounts>>) -> std::io::Result<()
     threads::spawn("watchdog", work).map(drop)
 }
 
-/// Logs which workers are stuck, and what one of those that were not stuck before executes. The others are described by the
-/// next calls: a description takes a while, in which the process is not reported alive.
+/// Logs which workers are stuck, and describes one that was not stuck before. The others are described by the next calls: a
+/// description takes a while, in which the process is not reported alive.
 fn note_stuck(accounts: &[Arc<Accounts>], stuck: &[usize], after: Duration) {
     let mut has_described = false;
     for (worker, accounts) in accounts.iter().enumerate() {

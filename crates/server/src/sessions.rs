@@ -1,5 +1,5 @@
 //! The connections of clients and their exchanges, as the admin interface lists and ends them.
-//! In: a filter or the id of a connection; the state of the worker. Out: copies of what is known about them.
+//! In: a filter or the id of a connection; the state of the worker. Out: copies of their data.
 //! Never: names a connection that has ended: ids carry generations. Copies more than `TEXT_BYTES_MAX` of a request.
 //! Limits: those of `inspection.rs`; a filter states how many sessions are copied, and the others are counted.
 
@@ -74,7 +74,7 @@ impl FromStr for ConnectionId {
 pub struct Filter {
     /// Also connections without a request in progress.
     pub has_idle: bool,
-    /// The most sessions that are copied.
+    /// Maximum number of sessions that are copied.
     pub limit: usize,
     /// The name of the listener.
     pub listener: Option<String>,
@@ -88,14 +88,14 @@ pub struct Filter {
     pub older: Option<Span>,
 }
 
-/// What a worker has found.
+/// The result of a worker.
 #[derive(Default, Debug)]
 pub struct Sessions {
     /// In the order of their slots.
     pub sessions: Vec<Session>,
     /// How many more match.
     pub left_out: u64,
-    /// The connection to a server, if one was asked for.
+    /// The connection to a server, if one was requested.
     pub server: Option<ServerConnection>,
 }
 
@@ -110,7 +110,7 @@ pub struct Session {
     pub listener: String,
     /// The protocol: `http1`, `http2` or `tcp`.
     pub protocol: &'static str,
-    /// What the connection or the exchange waits for.
+    /// The state of the connection or the exchange.
     pub state: &'static str,
     /// Requests of the connection so far.
     pub requests: u32,
@@ -122,12 +122,12 @@ pub struct Session {
     pub exchange: Option<Described>,
 }
 
-/// What is known about a request in progress.
+/// The facts about a request in progress.
 #[derive(Default, Debug)]
 pub struct Described {
     /// How long ago its head was complete.
     pub age: Span,
-    /// The method, the host and the target, as far as they are known. A part of a long target.
+    /// The method, the host and the target, if they are known. A part of a long target.
     pub request: [String; 3],
     /// The name of the route.
     pub route: Option<String>,
@@ -187,7 +187,7 @@ impl Upstream {
 
 /// Lists.
 impl Worker {
-    /// Looks at further slots. Returns whether all were looked at.
+    /// Looks at further slots. Returns whether all were examined.
     pub(crate) fn list_sessions<R: Reactor>(
         &self,
         reactor: &R,
@@ -197,7 +197,7 @@ impl Worker {
         let mut described = 0;
         let last = self.conns.slots_used().min(walk.slot + SLOTS_PER_TURN_MAX);
         while walk.slot < last {
-            // Those that the filter leaves out, or that exceed the limit, take the same time.
+            // Sessions that the filter excludes, or that exceed the limit, take the same time.
             if described >= FOUND_PER_TURN_MAX {
                 return false;
             }
@@ -299,7 +299,7 @@ impl Worker {
         described
     }
 
-    /// What is recorded about a request.
+    /// The recorded facts about a request.
     fn describe(&self, now: Moment, running: Running, record: u32) -> Option<Described> {
         let view = self.recorder.view(record)?;
         let names = &view.settings.names;
@@ -336,7 +336,7 @@ impl Worker {
         })
     }
 
-    /// What a connection or an exchange waits for.
+    /// The state of a connection or an exchange.
     fn state_of(&self, down: &Downstream, running: Running) -> &'static str {
         match running {
             Running::Proxy(id) => self.exchanges.find(id).map_or("end", |it| it.stage.name()),
@@ -436,8 +436,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Ends the exchanges that use connections of further slots to a server. A client whose response has not begun gets an
-    /// error response. Returns whether all slots were looked at.
+    /// Ends the exchanges that use connections of further slots to a server. A client whose response has not begun gets an error
+    /// response. Returns whether all slots were examined.
     pub(crate) fn end_exchanges_of<R: Reactor>(
         &mut self,
         reactor: &mut R,

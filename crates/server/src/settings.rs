@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use crate::snapshot::Snapshot;
 
-/// The most generations of settings that a worker uses at once.
+/// Maximum number of generations of settings that a worker uses at once.
 const GENERATIONS_MAX: usize = 16;
 const _: () = assert!(GENERATIONS_MAX.is_power_of_two() && GENERATIONS_MAX <= 128);
 
@@ -37,7 +37,7 @@ impl Era {
 
 /// The settings of one worker.
 pub(crate) struct Settings {
-    /// By era. A place without a generation of its own holds the current one.
+    /// By era. A place without its own generation holds the current one.
     snapshots: [Rc<Snapshot>; GENERATIONS_MAX],
     /// By era: the client connections and streams that use the generation.
     users: [u32; GENERATIONS_MAX],

@@ -53,7 +53,7 @@ pub struct Snapshot {
     tcp_targets: Vec<Option<TcpTargets>>,
     /// The names of routes and servers in logs and statistics.
     pub(crate) names: Names,
-    /// What routes do besides their actions, and the filters of responses.
+    /// The handling of requests by routes in addition to their actions, and the filters of responses.
     pub(crate) handlings: Handlings,
     /// The worker's counters of listeners, routes and servers.
     pub(crate) counted: Counted,
@@ -63,7 +63,7 @@ pub struct Snapshot {
     pub(crate) scripts: Option<Scripts>,
     /// The settings of the push hubs.
     pub(crate) hubs: Arc<Hubs>,
-    /// The DNS servers that applications ask.
+    /// The DNS servers that applications query.
     pub(crate) name_servers: Vec<core::net::SocketAddr>,
     /// A pool sends PROXY headers, or a route uses the server name of TLS handshakes, so these facts are kept for each
     /// client.
@@ -156,7 +156,7 @@ impl Snapshot {
         self.stays.get(usize::from(index))?.as_ref()
     }
 
-    /// Where listener `index` forwards connections without HTTP; `None` if it serves HTTP.
+    /// The destination to which listener `index` forwards connections without HTTP; `None` if it serves HTTP.
     pub(crate) fn tcp_targets(&self, index: u16) -> Option<&TcpTargets> {
         self.tcp_targets.get(usize::from(index))?.as_ref()
     }

@@ -2,8 +2,8 @@
 //! In: entries of workers whose traces are sampled. Out: requests to the collector; how many spans were lost.
 //! Never: blocks a worker (`batches.rs`): a separate thread sends the spans.
 //! Limits: those of `batches.rs`; `REQUEST_BYTES_MAX` bytes of spans in a request (and one batch more), of which one is sent at a
-//! time. If the collector cannot be reached or is busy, the same request is sent again for `RETRY_SPAN` at most; what does not
-//! fit meanwhile is lost and counted.
+//! time. If the collector cannot be reached or is busy, the same request is sent again for `RETRY_SPAN` at most; spans that do
+//! not fit meanwhile are lost and counted.
 //! Invariant: a request that the collector has accepted is not sent again.
 
 use std::io;
@@ -38,7 +38,7 @@ const RETRY_MIN: Duration = Duration::from_secs(1);
 /// The longest time until a retry.
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
-/// What workers and the exporter share.
+/// State that workers and the exporter share.
 #[derive(Default)]
 struct Shared {
     /// The exporter. At the end of the process it makes one more attempt.
@@ -49,7 +49,7 @@ struct Shared {
     lost: AtomicU64,
 }
 
-/// What became of spans since the last look.
+/// The counts of exported and lost spans since the last report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SpanCounts {
     /// Spans that the collector has taken.
@@ -155,7 +155,7 @@ impl SpanExport {
     }
 }
 
-/// What became of a request to the collector.
+/// The result of a request to the collector.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Outcome {
     /// It has taken the spans, except some.
@@ -223,7 +223,7 @@ struct Exporter {
     /// The worker whose spans are taken first.
     next: usize,
     shared: Arc<Shared>,
-    /// The spans of one worker. Its memory goes back to the worker with the next swap.
+    /// The spans of one worker. The next swap returns its memory to the worker.
     taken: Batch,
     /// The spans of the request that is being sent.
     pending: Batch,

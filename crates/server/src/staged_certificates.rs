@@ -12,7 +12,7 @@ use tidegate_wire::tls::{Acceptor, AcceptorSettings, CertificateFiles, TlsClock}
 
 use crate::log::Stamp;
 
-/// The most bytes of a certificate, its intermediate certificates and its key.
+/// Maximum size in bytes of a certificate, its intermediate certificates and its key.
 pub(crate) const PEM_BYTES_MAX: usize = 64 * 1024;
 /// How many certificates may wait.
 const STAGED_MAX: usize = 16;
@@ -24,8 +24,8 @@ const NAMES_SHOWN_MAX: usize = 5;
 pub(crate) struct StagedCertificates(Mutex<BTreeMap<String, Arc<GivenCertificate>>>);
 
 impl StagedCertificates {
-    /// Keeps a certificate with its key until it is taken. Returns what may be shown of it, and whether it has replaced another
-    /// one that waited.
+    /// Keeps a certificate with its key until it is taken. Returns the parts that may be shown, and whether the certificate has
+    /// replaced another one that waited.
     ///
     /// # Errors
     /// Why the pair cannot be used, or that there is no room.
@@ -35,7 +35,7 @@ impl StagedCertificates {
         let mut staged = self.lock();
         if staged.len() >= STAGED_MAX && !staged.contains_key(path) {
             return Err(format!(
-                "{STAGED_MAX} certificates wait already; help: commit tls cert, or abort tls cert (show tls cert lists them)"
+                "{STAGED_MAX} certificates already wait; help: commit tls cert, or abort tls cert (show tls cert lists them)"
             ));
         }
         let replaced = staged.insert(path.to_owned(), Arc::new(given)).is_some();
@@ -148,7 +148,7 @@ mod tests {
             staged.stage(&number.to_string(), &pem).expect("there is room");
         }
         let refusal = staged.stage("one more", &pem).expect_err("there is no room");
-        assert!(refusal.contains("wait already"), "{refusal}");
+        assert!(refusal.contains("already wait"), "{refusal}");
         assert!(staged.stage("0", &pem).is_ok_and(|(_, replaced)| replaced));
     }
 }

@@ -158,7 +158,7 @@ fn serve_until_stopped(
     Ok(())
 }
 
-/// What the files and names of a configuration contain.
+/// The contents of the files, and the addresses of the names, of a configuration.
 struct Files {
     tls: TlsPlan,
     addresses: Addresses,
@@ -186,7 +186,7 @@ impl Files {
     }
 }
 
-/// What the process takes over from the service manager and from the process that it replaces.
+/// The sockets and states that the process takes over from the service manager and from the process that it replaces.
 struct InheritedParts {
     inheritance: Inheritance,
     /// The files of unix sockets belong to the service manager.
@@ -251,7 +251,7 @@ fn make_plan(
     Ok((plan, cpus))
 }
 
-/// The workers, and what they share with the other threads.
+/// The workers, and the state that they share with the other threads.
 struct RunningWorkers {
     workers: Vec<WorkerThread>,
     /// By worker: its counters.
@@ -311,7 +311,7 @@ impl RunningWorkers {
         })
     }
 
-    /// Starts the threads beside the workers, and reports that the process serves.
+    /// Starts the threads other than the workers, and reports that the process serves.
     fn begin_service(
         self,
         plan: Plan,
@@ -399,7 +399,7 @@ impl RunningWorkers {
     }
 }
 
-/// What a reload needs to read the configuration again.
+/// The data that a reload needs to read the configuration again.
 struct Reading {
     source: Option<Box<dyn ConfigSource>>,
     read: ReadConfig,
@@ -462,7 +462,7 @@ impl Service {
     }
 }
 
-/// What each worker receives when it starts.
+/// The data that each worker receives when it starts.
 struct WorkerSupplies {
     /// By worker: its mailbox for permits, and the senders to the mailboxes of the other workers.
     posts: std::vec::IntoIter<Option<PermitPost>>,
@@ -500,7 +500,7 @@ impl WorkerSupplies {
         })
     }
 
-    /// What connects the next worker with other threads.
+    /// The channels between the next worker and other threads.
     fn links(
         &mut self,
         index: usize,
@@ -562,7 +562,7 @@ fn start_workers(
     Ok(workers)
 }
 
-/// What happens to the listening sockets of a process that stops.
+/// The treatment of the listening sockets of a process that stops.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ListenerFate {
     /// The sockets close.

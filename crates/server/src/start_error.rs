@@ -17,7 +17,7 @@ pub enum StartError {
     Open(String),
     /// A system call that the start needs has failed.
     System {
-        /// What failed, such as "starting a worker thread".
+        /// The step that failed, such as "starting a worker thread".
         what: &'static str,
         /// The kernel's error.
         cause: io::Error,

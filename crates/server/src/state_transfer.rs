@@ -1,4 +1,4 @@
-//! What a process passes to the one that replaces it: its statistics and the states of its servers, by their names.
+//! The state that a process passes to its successor: its statistics and the states of its servers, by their names.
 //! In: a [`StateTransfer`]; bytes of the earlier process. Out: bytes for the next process; a [`StateTransfer`].
 //! Never: makes a start fail; malformed bytes and unknown versions end the reading and change nothing. Never: returns an
 //! incomplete transfer.
@@ -6,8 +6,8 @@
 //! Invariant: a transfer contains the totals since the start of the first process of a chain of upgrades, so a later transfer
 //! replaces an earlier transfer.
 //!
-//! A transfer is lines of JSON: a header with the version, one line for each part, and an end. Lines and members that a version
-//! does not know are skipped.
+//! A transfer is lines of JSON: a header with the version, one line for each part, and an end. Lines and members that are unknown
+//! to a version are skipped.
 
 use std::collections::BTreeMap;
 
@@ -34,8 +34,8 @@ pub(crate) struct StateTransfer {
     pub(crate) process: BTreeMap<String, u64>,
     /// The counts and durations of the requests of each listener, route and server.
     pub(crate) traffic: BTreeMap<Subject, PassedTraffic>,
-    /// The same of those that left the configuration. If there is no room for all entries, these are left out first. The reader
-    /// finds them in `traffic`.
+    /// The same for those that were removed from the configuration. If there is no room for all entries, these are left out first. The
+    /// reader finds them in `traffic`.
     pub(crate) gone: BTreeMap<Subject, PassedTraffic>,
     /// The servers, by the name of the pool and the name of the server.
     pub(crate) servers: BTreeMap<(String, String), PassedServer>,
@@ -44,16 +44,16 @@ pub(crate) struct StateTransfer {
 /// The counts and durations of the requests of a listener, route or server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PassedTraffic {
-    /// Counters that never go back, by name.
+    /// Counters that never decrease, by name.
     pub(crate) counts: BTreeMap<String, u64>,
     /// How long requests took in total.
     pub(crate) latency: Durations,
 }
 
-/// What is known about a server.
+/// The state of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PassedServer {
-    /// What an operator has set.
+    /// The state that an operator has set.
     pub(crate) state: ServerState,
     /// The weight that an operator has set, if one has.
     pub(crate) weight: Option<u16>,
@@ -87,7 +87,7 @@ pub(crate) struct PassedChecks {
 /// The agent of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PassedAgent {
-    /// What the agent has stated.
+    /// The values that the agent has reported.
     pub(crate) state: AgentState,
     /// Checks so far.
     pub(crate) checks: u64,
@@ -474,7 +474,7 @@ mod tests {
         assert_eq!(reader.read(b"{\"transfer\":1}\n"), Ok(None));
         let lines = (0..).take_while(|_| reader.read(line.as_bytes()).is_ok()).count();
         assert_eq!(lines, TRANSFER_BYTES_MAX / line.len());
-        // What is encoded is within the bounds.
+        // The encoded state is within the bounds.
         let mut transfer = sample();
         transfer
             .traffic

@@ -1,10 +1,10 @@
-//! What the requests of each listener, route and server amount to: counts, bytes, times.
-//! In: the end of each exchange, noted by the worker that served it; what an earlier process has counted. Out: sums over all
-//! workers and processes, by name.
+//! Statistics of the requests of each listener, route and server: counts, bytes, times.
+//! In: the end of each exchange, noted by the worker that served it; the counts of an earlier process. Out: sums over all workers
+//! and processes, by name.
 //! Never: takes a lock while a request is handled: the lock of the registry is taken when settings begin to be used
 //! and when statistics are read.
-//! Limits: one block of counters for each name and worker. Of the names that left the configuration, the last `GONE_MAX` keep their
-//! blocks, so that their counters do not go back if they return.
+//! Limits: one block of counters for each name and worker. The last `GONE_MAX` names that were removed from the configuration keep
+//! their blocks, so that their counters do not decrease if they are added again.
 //! Invariant: only the worker that a block belongs to counts in it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,8 +23,8 @@ use crate::state_transfer::{PassedTraffic, StateTransfer};
 
 /// The averages of times are those of about this many requests.
 const WINDOW: u64 = 1024;
-/// How many listeners, routes and servers that left the configuration keep their counters. Those that requests still use are
-/// kept in addition.
+/// How many listeners, routes and servers that were removed from the configuration keep their counters. Those that requests still
+/// use are kept in addition.
 const GONE_MAX: usize = 1000;
 
 counters! {
@@ -32,9 +32,9 @@ counters! {
     pub struct Counts {
         /// Requests that began.
         begun,
-        /// Requests under way.
+        /// Requests in progress.
         under_way_now,
-        /// The most requests that were under way at once.
+        /// Maximum number of requests that were in progress at once.
         under_way_max,
         /// Requests that have ended.
         ended,
@@ -54,7 +54,7 @@ counters! {
         status_4xx,
         /// Responses with status 5xx.
         status_5xx,
-        /// Requests that failed because the client left or was too slow.
+        /// Requests that failed because the client disconnected or was too slow.
         client_failures,
         /// Requests that were refused.
         refusals,
@@ -179,7 +179,7 @@ fn slide(sum: &Counter, count: u64, span: Span) {
 pub struct Totals {
     /// By counter, in the order of declaration.
     values: Vec<(&'static str, u64)>,
-    /// Requests that the averages are over.
+    /// The number of requests over which the averages are taken.
     window: u64,
     /// Total times.
     pub latency: Durations,
@@ -222,7 +222,7 @@ impl Totals {
         self.window += other.window;
     }
 
-    /// Adds what an earlier process has counted. Gauges and averages are those of this process.
+    /// Adds the counts of an earlier process. Gauges and averages are those of this process.
     fn inherit(&mut self, earlier: &PassedTraffic) {
         for (name, sum) in self.values.iter_mut().filter(|(name, _)| is_passed(name)) {
             let value = earlier.counts.get(*name).copied().unwrap_or_default();
@@ -231,7 +231,7 @@ impl Totals {
         self.latency.merge(&earlier.latency);
     }
 
-    /// What the next process continues with.
+    /// The counters with which the next process continues.
     fn passed(self) -> PassedTraffic {
         let values = self.values.into_iter().filter(|(name, value)| is_passed(name) && *value > 0);
         let counts = values.map(|(name, value)| (name.to_owned(), value)).collect();
@@ -261,7 +261,7 @@ fn is_peak(name: &str) -> bool {
     name.ends_with("_max")
 }
 
-/// What counters belong to.
+/// The subject of counters.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Subject {
     /// A listener.
@@ -318,8 +318,8 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// Removes the blocks of subjects that left the configuration, except for the last `GONE_MAX` and those in use. Returns
-    /// the subjects.
+    /// Removes the blocks of subjects that were removed from the configuration, except for the last `GONE_MAX` and those in use.
+    /// Returns the subjects.
     fn forget(&mut self) -> Vec<Subject> {
         let gone = self.known.iter().filter_map(|(subject, block)| {
             Some((block.gone_since.filter(|_| !block.is_in_use())?, subject))
@@ -346,7 +346,7 @@ pub struct Registry {
     workers: usize,
     /// The counters by name.
     blocks: Mutex<Blocks>,
-    /// What earlier processes have counted: their own counters, and those of the subjects of `blocks`.
+    /// The counts of earlier processes: their own counters, and those of the subjects of `blocks`.
     earlier: Mutex<StateTransfer>,
 }
 
@@ -430,7 +430,7 @@ impl Registry {
         of_workers.map(|traffic| traffic.counts.under_way_now.load()).sum()
     }
 
-    /// Notes that `arranged` is in force in all workers, and removes the counters of subjects that left the configuration long ago.
+    /// Notes that `arranged` is in force in all workers, and removes the counters of subjects that were removed long ago.
     pub(crate) fn follow(&self, arranged: &Arranged) {
         let present = Subject::all_of(arranged);
         let mut blocks = self.blocks();
@@ -458,8 +458,8 @@ impl Registry {
         self.earlier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Continues with what an earlier process has counted for subjects of this process. A later transfer of the same process
-    /// replaces an earlier one; no counter goes back.
+    /// Continues with the counts of an earlier process for subjects of this process. A later transfer of the same process
+    /// replaces an earlier one; no counter decreases.
     pub(crate) fn inherit(&self, transfer: StateTransfer) {
         let known: BTreeSet<Subject> = self.blocks().known.keys().cloned().collect();
         let mut earlier = self.earlier();
@@ -475,7 +475,7 @@ impl Registry {
         }
     }
 
-    /// Adds what earlier processes have counted to the counters of this one.
+    /// Adds the counts of earlier processes to the counters of this one.
     pub(crate) fn add_earlier(&self, counters: &mut BTreeMap<&'static str, u64>) {
         let earlier = self.earlier();
         for (name, sum) in counters.iter_mut().filter(|(name, _)| is_passed(name)) {
@@ -483,8 +483,8 @@ impl Registry {
         }
     }
 
-    /// What the next process continues with: the counters of subjects of the configuration in force, then those of others, which
-    /// may be in the configuration of the next process.
+    /// The counts for the next process: the counters of subjects of the configuration in force, then those of others, which may
+    /// be in the configuration of the next process.
     pub(crate) fn passed(&self) -> [BTreeMap<Subject, PassedTraffic>; 2] {
         let is_gone = |block: &Block| block.gone_since.is_some();
         let blocks = self.blocks();
@@ -599,7 +599,7 @@ mod tests {
         registry.inherit(StateTransfer { traffic, ..StateTransfer::default() });
         (2..count).for_each(|server| _ = counted_of(server));
         let totals = registry.totals();
-        // The listener, the route, the server of the configuration, and the one that requests use.
+        // The listener, the route, the server of the configuration, and the server that requests use.
         assert_eq!(totals.len(), GONE_MAX + 4);
         assert!(totals.contains_key(&subject(0)) && totals.contains_key(&subject(count - 1)));
         assert!(!totals.contains_key(&subject(1)), "the oldest one is gone");

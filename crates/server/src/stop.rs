@@ -1,4 +1,4 @@
-//! The stop of a worker: listeners, idle connections, and what is open at the end of the grace period.
+//! The stop of a worker: listeners, idle connections, and the connections that are open at the end of the grace period.
 //! In: the grace period; the process that takes over, if there is one. Out: closed listeners and connections.
 //! Never: cuts off a response within the grace period.
 //! Limits: the grace period; `EVENTS_SPAN_MAX` after it for events about the clients that were cut off at its end.
@@ -20,7 +20,7 @@ const STOP_LISTENERS_SPAN: Span = Span::from_millis(125);
 /// request without knowing of the stop (RFC 9112 section 9.6); that request is still answered.
 const STOP_IDLE_SPAN: Span = Span::from_millis(250);
 const _: () = assert!(STOP_LISTENERS_SPAN.as_nanos() < STOP_IDLE_SPAN.as_nanos());
-/// How long the users' backends may take after the grace period to learn which clients of push hubs were cut off.
+/// How long the users' backends may take after the grace period to receive the events of disconnected push clients.
 const EVENTS_SPAN_MAX: Span = Span::from_secs(2);
 
 /// By `[[listener]]`: this process's listeners on the address, if a stop steers new connections to the
@@ -34,7 +34,7 @@ pub(crate) struct Stop {
     pub(crate) drain: Drain,
     /// The grace period has ended, and the connections of clients were reset. Events about them are still sent.
     is_sending_events: bool,
-    /// Everything has ended. The worker stops without waiting until the kernel has sent what it holds.
+    /// Everything has ended. The worker stops without waiting until the kernel has sent the bytes that it holds.
     is_grace_over: bool,
     /// By listener: the listeners that close together, if a stop leaves new connections to another process.
     leaving: Leaving,
@@ -118,7 +118,7 @@ impl Worker {
         self.abort_rest(reactor);
     }
 
-    /// Ends what is left, with the connections to servers.
+    /// Ends the remaining work, with the connections to servers.
     fn abort_rest<R: Reactor>(&mut self, reactor: &mut R) {
         self.stop.is_grace_over = true;
         self.end_own(reactor);

@@ -76,7 +76,7 @@ fn waiting(thread: &Thread, ready: &str) -> String {
     let read = |name: &str| {
         fs::read_to_string(format!("/proc/self/task/{}/{name}", thread.number)).unwrap_or_default()
     };
-    // The name of the thread, in parentheses, comes before the state.
+    // The name of the thread, in parentheses, precedes the state.
     let stat = read("stat");
     let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
     let place = read("wchan");
@@ -105,7 +105,7 @@ mod tests {
         }
     }
 
-    /// A thread that spins, and what ends it.
+    /// A thread that spins, and the flag that ends it.
     fn spinning() -> (Thread, impl FnOnce()) {
         let ends = Arc::new(AtomicBool::new(false));
         let (sender, receiver) = mpsc::channel();

@@ -1,7 +1,7 @@
 //! Replaces the process by a new one without refusing a connection: starts the program again, with the arguments of this
 //! process and the same listening sockets.
 //! In: SIGUSR2, the listeners of all workers, the transfer of this process. Out: a process that serves and has the transfer; then
-//! SIGTERM to this one, so that it completes what is in progress.
+//! SIGTERM to this one, so that it completes the work in progress.
 //! Never: stops before the new process has reported that it serves: if the new process exits or is late, the old process
 //! continues to serve. Closes the last descriptor of a listening socket: the new process accepts the connections in its queue.
 //! Limits: one successor at a time; `PASS_WAIT_MS` for each worker to pass its listeners; `START_SPAN` for the start;
@@ -108,7 +108,7 @@ impl Successor {
         self.serves.load(Ordering::SeqCst)
     }
 
-    /// Starts a new process on a thread of its own.
+    /// Starts a new process on a separate thread.
     pub(crate) fn begin(self: &Arc<Self>) {
         if self.is_starting.swap(true, Ordering::SeqCst) {
             log::warning(format_args!(
@@ -194,7 +194,7 @@ impl Successor {
         }
     }
 
-    /// The transfer for the start of the new process: also contains the ejected servers, which only the workers know.
+    /// The transfer for the start of the new process: also contains the ejected servers, which are known to the workers only.
     fn first_transfer(&self) -> StateTransfer {
         let mut transfer = self.transfer_source.transfer();
         let all: Vec<usize> = (0..self.workers.len()).collect();
@@ -266,7 +266,7 @@ impl Successor {
     }
 }
 
-/// The channel to the new process: transfers go there, and its report comes back.
+/// The channel to the new process: transfers are sent there, and its report is received there.
 struct Channel {
     /// The socket, which does not block.
     socket: OwnedFd,
@@ -283,7 +283,7 @@ impl Channel {
         Ok((Self { socket, unsent: Vec::new() }, other))
     }
 
-    /// Adds a transfer to what is to be sent, unless an earlier one is still waiting.
+    /// Queues a transfer to be sent, unless an earlier one is still waiting.
     fn pass(&mut self, transfer: &StateTransfer) {
         if self.unsent.is_empty() {
             let (bytes, left_out) = transfer.encode();

@@ -14,7 +14,7 @@ use crate::log;
 /// How the work of a thread ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
-    /// Its owner asked it to end.
+    /// Its owner has requested its end.
     AsPlanned,
     /// It cannot continue, for this reason.
     Failed(&'static str),
@@ -88,7 +88,7 @@ mod tests {
         assert!(ends(|| panic!("on purpose")));
     }
 
-    /// In the child process: a thread ends as the test demands, while the main thread waits forever.
+    /// In the child process: a thread ends as the test requires, while the main thread waits forever.
     #[test]
     fn thread_that_ends() {
         let Ok(how) = std::env::var(AS_CHILD) else { return };

@@ -5,7 +5,7 @@
 use tidegate_base::Moment;
 use tidegate_reactor::Reactor;
 
-/// What a timer is for. Its number in the reactor is its place in this list.
+/// The purpose of a timer. Its number in the reactor is its place in this list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WorkerTimer {
     /// The end of the grace period of a stop.

@@ -1,8 +1,8 @@
-//! How much of a turn a kind of slow work may take, and the requests that wait for a later turn.
+//! The share of a turn that a kind of slow work may take, and the requests that wait for a later turn.
 //! In: the time that the work took; requests that are ready. Out: the request whose turn it is.
 //! Never: reads a clock or does the work.
-//! Limits: the span and the calls of half a turn, exceeded by one call at most, which has a bound of its own.
-//! Invariant: connections take turns: one with many requests delays another connection by one of them.
+//! Limits: the span and the calls of half a turn, exceeded by one call at most, which has its own bound.
+//! Invariant: connections take turns: a connection with many requests delays another connection by one request.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -71,7 +71,7 @@ impl<T> TurnShare<T> {
         self.waiting.entry(sock.index).or_default().push_back(id);
     }
 
-    /// Takes the next request: the oldest one of the connection after the one that was served last.
+    /// Takes the next request: the oldest request of the connection after the one that was served last.
     pub(crate) fn take_next(&mut self) -> Option<Id<T>> {
         let after = self.served.and_then(|served| {
             let later = (core::ops::Bound::Excluded(served), core::ops::Bound::Unbounded);

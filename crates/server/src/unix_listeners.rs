@@ -19,7 +19,7 @@ pub(crate) struct SharedListener {
     pub(crate) place: usize,
     /// Its path.
     pub(crate) address: Address,
-    /// The most connections that may wait.
+    /// Maximum number of connections that may wait.
     pub(crate) backlog: u32,
     /// The socket.
     pub(crate) socket: OwnedFd,

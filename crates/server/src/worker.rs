@@ -99,13 +99,13 @@ pub struct Worker {
     pub(crate) paces: Paces,
     /// The requests that wait for their refusal. Each one belongs to exactly one requester.
     pub(crate) tarpits: CheckedSlab<TarpitRequest>,
-    /// The Lua applications, and all that they have begun.
+    /// The Lua applications, and everything that they have started.
     pub(crate) lua: LuaState,
     /// The requests that Tidegate sends for itself.
     pub(crate) own: InternalRequests,
     /// The sockets for datagrams. Each one is open in the reactor.
     pub(crate) datagrams: DatagramUsers,
-    /// The look-ups of names by applications.
+    /// The lookups of names by applications.
     pub(crate) lookups: LookupState,
     /// The streams of HTTP/2 clients.
     pub(crate) http2_clients: Http2Clients,
@@ -125,7 +125,7 @@ pub struct Worker {
     pub(crate) passwords: Passwords,
     /// The verification of tokens, and the requests that wait for it.
     pub(crate) tokens: TokenRequests,
-    /// The secret of the keys of credentials. Not made of `prng`, whose numbers clients may see as `{id}`.
+    /// The secret of the keys of credentials. Not derived from `prng`, whose numbers clients may see as `{id}`.
     pub(crate) secret: CredentialSecret,
     /// Random numbers for balancing and synthetic responses. Not for secrets.
     pub(crate) prng: Prng,
@@ -149,7 +149,7 @@ pub struct Worker {
     pub(crate) yielded: Vec<Running>,
     /// A stop has begun: responses close their connections, and nothing becomes idle. Never reset.
     pub(crate) stopping: bool,
-    /// How far a stop has progressed, and which listeners it leaves to another process.
+    /// The progress of a stop, and the listeners that it leaves to another process.
     pub(crate) stop: Stop,
     /// Which handler calls are timed.
     pub(crate) sampler: Sampler,
@@ -163,7 +163,7 @@ pub struct Worker {
     limits: WorkerLimits,
     /// The records of requests, for the access log and the statistics.
     pub(crate) recorder: Recorder,
-    /// The questions of the admin interface.
+    /// The inspections that the admin interface has requested.
     pub(crate) inspections: Inspections,
     /// The last malformed messages, for the admin interface.
     pub(crate) malformed: MalformedMessages,
@@ -192,7 +192,7 @@ pub(crate) struct WorkerPool {
     /// The pool is in `RoomWaits::short_pools`.
     pub(crate) is_short: bool,
     /// A request of the pool found no room for a connection since `WorkerTimer::Slots` last expired or a slot was free.
-    /// Until then the pool asks other workers for no permits: it could not use them, and two such workers would
+    /// Until then the pool requests no permits from other workers: it could not use them, and two such workers would
     /// send a permit back and forth forever.
     pub(crate) found_no_room: bool,
     /// The requests for this pool in `RoomWaits::held`. `held` takes one only if they and those in `queue` are fewer
@@ -214,9 +214,9 @@ pub(crate) enum Work {
     Resume(Requester),
     /// The client has taken the output of this stream: its action may continue.
     Drained(Requester),
-    /// Send what waits on this HTTP/2 connection, and set its deadline.
+    /// Send the data that waits on this HTTP/2 connection, and set its deadline.
     Settle(SockId),
-    /// The exchange of this connection or stream continues: hand over what the server has sent since.
+    /// The exchange of this connection or stream continues: hand over the bytes that the server has sent since.
     ResumeServer(Responder),
     /// A server of this pool may have a free connection: assign it to a queued exchange.
     ServeQueue(u16),
@@ -259,7 +259,7 @@ pub struct Leftovers {
     pub lua_datagram_sockets: usize,
     /// Open sockets for datagrams.
     pub datagram_sockets: usize,
-    /// Look-ups of names in progress.
+    /// Lookups of names in progress.
     pub lookups: usize,
     /// Records that wait for `on_log`.
     pub log_hooks: usize,
@@ -302,7 +302,7 @@ pub struct Leftovers {
 /// The limits of a worker, and its place among the workers.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerLimits {
-    /// The most connections that the reactor may hold. Address space for that many is reserved.
+    /// Maximum number of connections that the reactor may hold. Address space for that many is reserved.
     pub exchanges_max: usize,
     /// The number of workers. Each worker has its own listener on each TCP address.
     pub workers: u32,
@@ -474,7 +474,7 @@ impl Worker {
         }
     }
 
-    /// The most connections that the worker's reactor may hold.
+    /// Maximum number of connections that the worker's reactor may hold.
     pub(crate) fn slots_max(&self) -> usize {
         self.limits.exchanges_max
     }

@@ -1,5 +1,5 @@
 //! A worker on its thread: from its creation to its end.
-//! In: the settings of all workers, what connects this one with other threads; its mail. Out: a worker that serves.
+//! In: the settings of all workers, the connections of this worker with other threads; its mail. Out: a worker that serves.
 //! Never: returns before the listeners of the worker are open, so that they are opened in CPU order.
 
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ use crate::threads::{self, Ended};
 use crate::unix_listeners::SharedListener;
 use crate::worker::{Worker, WorkerLimits};
 
-/// A worker, as other threads know it.
+/// A worker, as other threads see it.
 pub(crate) struct WorkerThread {
     pub(crate) handle: thread::JoinHandle<()>,
     pub(crate) sender: Sender<Mail>,
@@ -51,13 +51,13 @@ pub(crate) struct WorkerThread {
 }
 
 impl WorkerThread {
-    /// What reloads need of the worker.
+    /// The parts of the worker that reloads need.
     pub(crate) fn link(&self) -> WorkerLink {
         WorkerLink { sender: self.sender.clone(), in_use: Arc::clone(&self.in_use) }
     }
 }
 
-/// What connects a worker with other threads.
+/// The channels between a worker and other threads.
 pub(crate) struct Links {
     /// Mail from the main thread and from cold threads.
     pub(crate) mailbox: Mailbox<Mail>,
@@ -71,17 +71,17 @@ pub(crate) struct Links {
     pub(crate) verifiers: Option<Verifiers>,
     /// The number of workers that have not stopped.
     pub(crate) running: Arc<AtomicUsize>,
-    /// What the worker still uses of what was removed from the configuration.
+    /// The removed parts of the configuration that the worker still uses.
     pub(crate) in_use: InUse,
-    /// Where its records of requests go.
+    /// The destination of its records of requests.
     pub(crate) outlets: WorkerOutlets,
-    /// What the worker counts in.
+    /// The counters of the worker.
     pub(crate) counts: Counts,
     /// By inherited socket: its listener, if the worker takes it.
     pub(crate) inherits: Vec<Option<usize>>,
 }
 
-/// What a worker counts in.
+/// The counters of a worker.
 pub(crate) struct Counts {
     /// Events.
     pub(crate) accounts: Arc<Accounts>,
@@ -104,7 +104,7 @@ pub(crate) struct Plan {
     pub(crate) inherited: Arc<[RawFd]>,
     /// Which servers take requests.
     pub(crate) statuses: Arc<ServerStatuses>,
-    /// What an earlier process knew about its servers.
+    /// The states of servers, as an earlier process has passed them.
     pub(crate) earlier_servers: Arc<BTreeMap<(String, String), PassedServer>>,
 }
 

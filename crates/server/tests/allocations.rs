@@ -428,7 +428,7 @@ fn echo_of_a_fragmented_message_allocates_nothing() {
     bench.check_with(clients, &message, &[2; 3000]);
 }
 
-/// The most bytes of an idle WebSocket connection, everything included: 160 of the worker's table of connections, which
+/// Maximum size in bytes of an idle WebSocket connection, everything included: 160 of the worker's table of connections, which
 /// are reserved at the start, 64 of the reactor and 32 of the WebSocket.
 const IDLE_WEBSOCKET_BYTES_MAX: i64 = 256;
 /// Bytes of a connection that are reserved at the start.

@@ -156,7 +156,7 @@ fn read(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     thread::spawn(move || {
         let mut read = Vec::new();
         if let Some(mut pipe) = pipe {
-            // What was read before an error is still of use in the message of a failing test.
+            // The bytes that were read before an error are useful in the message of a failing test.
             let _ = pipe.read_to_end(&mut read);
         }
         done.send(read)
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(ignored(command("grep")) & all, 0);
         let chosen = bits(&[Signal::HUP, Signal::INT]);
         assert_eq!(ignored(command_ignoring("HUP,INT", "grep")) & all, chosen);
-        // A program started by one that ignores signals.
+        // A program started by a program that ignores signals.
         let mut outer = command_ignoring("HUP,INT,TERM", "env");
         outer.args([DEFAULTS, "grep"]);
         assert_eq!(ignored(outer) & all, 0);

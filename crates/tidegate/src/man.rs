@@ -13,7 +13,7 @@ use clap_mangen::Man;
 
 use crate::{CommandLine, DONE, FAILED, USAGE, print_message, print_result};
 
-/// What follows the options on the page of the program.
+/// The text after the options on the page of the program.
 const PROGRAM_SECTIONS: &str = r#".SH EXIT STATUS
 .TP
 0

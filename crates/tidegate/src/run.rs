@@ -193,7 +193,7 @@ mod tests {
         assert!(reread.read().is_ok());
         assert_eq!(reread.paths(), [folder.join("main.toml")]);
 
-        // A file that is missing, one that has errors, and then one that is right.
+        // A missing file, a file with errors, and then a valid file.
         write("main.toml", &format!("include = \"more/new.toml\"\n{main}"));
         let watched = [folder.join("main.toml"), folder.join("more/new.toml")];
         assert!(reread.read().is_err());

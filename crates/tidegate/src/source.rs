@@ -35,7 +35,7 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// A configuration file: its text, and what it contains.
+/// A configuration file: its text, and its parsed content.
 pub struct Source {
     /// The text of the file and of those that it includes.
     pub text: Text,
@@ -166,7 +166,7 @@ fn look_up(reference: Reference<'_>) -> Result<String, String> {
 
 /// As [`load`], and checks the paths at which the start reads or creates something. If one of these paths cannot be
 /// used, all other faults are reported with it; otherwise the start itself reports them.
-/// `included`: the files and folders to watch besides the file.
+/// `included`: the files and folders to watch in addition to the file.
 pub fn load_to_serve(path: &Path, included: &mut Vec<PathBuf>) -> Result<Source, Refusal> {
     let source = load_noting(path, included)?;
     match paths::check(&source.loaded.config, path).is_empty() {

@@ -6,7 +6,7 @@ use crate::cpu_list::parse_mask;
 use crate::host::{Host, Unreadable};
 use serde::{Deserialize, Serialize};
 
-/// What is written or run.
+/// The file that is written, or the tool that is run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Action {
@@ -94,7 +94,7 @@ impl Action {
         }
     }
 
-    /// What the action changes, for messages.
+    /// The target of the action, for messages.
     #[must_use]
     pub fn target(&self) -> String {
         match self {

@@ -11,7 +11,7 @@ use crate::workload::{For, Workload};
 pub const TCP_SOCKET_BYTES: u64 = 2368;
 /// Inode, directory entry, open file and epoll entry of a socket.
 pub const FILE_OBJECTS_BYTES: u64 = 832 + 192 + 192 + 192;
-/// User memory of an idle plain WebSocket connection: above what `make c1000k` measures (239 bytes).
+/// User memory of an idle plain WebSocket connection: above the measured value of `make c1000k` (239 bytes).
 pub const IDLE_PUSH_BYTES: u64 = 256;
 /// User memory of an idle HTTP connection: above the measured value.
 pub const IDLE_HTTP_BYTES: u64 = 512;

@@ -12,7 +12,7 @@ use crate::items;
 use crate::mounts::read_only_mount;
 use crate::workload::Workload;
 
-/// What can change the setting of an item.
+/// The party that can change the setting of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangedBy {
     /// `tune apply`.
@@ -54,7 +54,7 @@ impl Entry {
         self.finding.percent.unwrap_or(self.item.gain.percent)
     }
 
-    /// What can change the setting.
+    /// The party that can change the setting.
     #[must_use]
     pub fn changed_by(&self) -> ChangedBy {
         match self.finding.state {
@@ -74,7 +74,7 @@ impl Entry {
 pub struct Report {
     /// The machine, virtual machine or container.
     pub environment: Environment,
-    /// What the advice is for.
+    /// The purpose of the advice.
     pub workload: Workload,
     /// Every item that matters for the workload. Items that cost performance come first, sorted by gain, largest first.
     pub entries: Vec<Entry>,

@@ -396,7 +396,7 @@ fn in_place<'a>(
         .collect())
 }
 
-/// What an `apply` does with the items.
+/// The items that an `apply` changes, skips or refuses.
 struct Choice<'a> {
     /// The entries to apply, in the order to apply them.
     chosen: Vec<&'a Entry>,

@@ -43,7 +43,7 @@ pub struct KeptFile {
 pub struct Finding {
     /// The state of the host.
     pub state: State,
-    /// What was found, with the numbers.
+    /// The finding, with the numbers.
     pub found: String,
     /// Why it matters on this host; empty if the mechanism of the item is explanation enough.
     pub why: String,

@@ -59,7 +59,7 @@ enum Tools {
 /// A host to check, live or recorded.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// Directory that stands for `/`.
+    /// Directory used in place of `/`.
     root: PathBuf,
     /// The source of tool output.
     tools: Tools,

@@ -22,7 +22,7 @@ pub enum Group {
     Locality,
     /// When the network card interrupts.
     Interrupts,
-    /// Other programs that see packets or take CPU time.
+    /// Other programs that receive packets or take CPU time.
     Neighbours,
     /// Queueing disciplines and contention.
     Locks,
@@ -102,7 +102,7 @@ impl Risk {
     }
 }
 
-/// What improves.
+/// The property that improves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Benefit {
     /// More connections, or no refused connections.
@@ -131,14 +131,14 @@ impl Benefit {
 /// The expected gain, before it is measured on this host.
 #[derive(Clone, Copy, Debug)]
 pub struct Gain {
-    /// What improves.
+    /// The property that improves.
     pub benefit: Benefit,
     /// For throughput: percent more requests per second, as published. For other benefits: the weight in the score
     /// on the same scale, which is our estimate.
     pub percent: f64,
     /// The source of the figure.
     pub source: &'static str,
-    /// What the source published; reports show no other percentage.
+    /// The figures that the source published; reports show no other percentage.
     pub published: Published,
 }
 
@@ -153,7 +153,7 @@ pub enum Published {
     PartOfStep(f64),
 }
 
-/// What a setting belongs to. This decides whether this process can change it.
+/// The scope of a setting. It decides whether this process can change the setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// The setting of one process, which can change it itself.
@@ -187,7 +187,7 @@ pub struct Item {
     pub gain: Gain,
     /// The drawback.
     pub risk: Risk,
-    /// What the setting belongs to.
+    /// The scope of the setting.
     pub scope: Scope,
     /// The kinds of work for which the item matters.
     pub kinds: &'static [For],

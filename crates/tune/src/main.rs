@@ -1,6 +1,5 @@
-//! `tidegate tune` as a program of its own, for developing and testing this crate. Users run it as part of
-//! `tidegate`.
-//! In: the command line. Out: the exit code of `cli::run`. Never: contains logic of its own.
+//! `tidegate tune` as a separate program, for developing and testing this crate. Users run it as part of `tidegate`.
+//! In: the command line. Out: the exit code of `cli::run`. Never: contains logic.
 #![forbid(unsafe_code)]
 
 use clap::Parser;

@@ -33,8 +33,8 @@ pub fn fuzz_request(data: &[u8]) {
     }
 }
 
-/// Decodes `data` as a response head, whole and in pieces, for each kind of request, strictly and not. What is
-/// accepted strictly is read the same way if the decoder is not strict.
+/// Decodes `data` as a response head, whole and in pieces, for each kind of request, strictly and not. A message that a strict
+/// decoder accepts is read in the same way by a lenient one.
 pub fn fuzz_response(data: &[u8]) {
     for request in REQUEST_KINDS {
         let [strict, lenient] = [true, false].map(|is_strict| {

@@ -381,7 +381,7 @@ impl Client<'_> {
         }
     }
 
-    /// Fails one pending request; the connection goes on.
+    /// Fails one pending request; the connection continues.
     fn fail_one(
         &mut self,
         number: u32,

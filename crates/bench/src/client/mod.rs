@@ -273,7 +273,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Notes a spinning turn: one that did not wait and had nothing to do.
+    /// Notes a spinning turn: a turn that did not wait and had nothing to do.
     fn begin_spin(&mut self, now: Moment, wait: Span, marks_before: u64) {
         if wait.is_zero() && marks_before == self.busy_marks {
             self.spin_began = Some(now);
@@ -440,8 +440,8 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Sends the next requests of a closed loop and records each send time. All receives of a turn come
-    /// before all sends: alternating between them takes 5 % more CPU time per request.
+    /// Sends the next requests of a closed loop and records each send time. All receives of a turn precede all sends: alternating
+    /// between them takes 5 % more CPU time per request.
     fn serve_ready<R: Reactor>(&mut self, reactor: &mut R) {
         let mut ready = core::mem::take(&mut self.ready);
         for number in ready.drain(..) {

@@ -1,6 +1,6 @@
 //! The responses of the floor server: finds the end of each request head and sends the same bytes for each.
 //! In: readiness of a socket. Out: one response for each request.
-//! Never: looks at a request's target; supports requests with a body.
+//! Never: examines a request's target; supports requests with a body.
 //! Limits: responses to pipelined requests are joined, up to `JOINED_MAX` or `JOINED_BYTES_MAX`.
 
 use super::{READ_BYTES, Serve, watch};

@@ -31,7 +31,7 @@ pub const JSON_BODY: &str = "{\"message\":\"Hello, World!\"}";
 /// The body of the pipelining case: 13 bytes.
 pub const PLAINTEXT_BODY: &str = "Hello, World!";
 
-/// What the floor server sends.
+/// The response of the floor server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The same response to every request.

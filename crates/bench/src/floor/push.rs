@@ -30,7 +30,7 @@ const WAKER: u64 = u64::MAX - 1;
 const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n{\"result\":{}}";
 const REFUSAL: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
 
-/// What a thread gets from the others.
+/// A message from another thread.
 struct Inbox {
     frames: Mutex<VecDeque<Arc<[u8]>>>,
     /// Created before the threads unshare their descriptor tables, so that each table contains it.
@@ -150,7 +150,7 @@ impl<'a> Subscribers<'a> {
         true
     }
 
-    /// Handles what a connection sent: a publication, or its end.
+    /// Handles the input of a connection: a publication, or its end.
     fn receive(&mut self, fd: usize) {
         let Some(Some(socket)) = self.connections.get(fd) else { return };
         loop {
@@ -180,7 +180,7 @@ impl<'a> Subscribers<'a> {
         self.publishers.retain(|publisher| *publisher != fd);
     }
 
-    /// Sends what other threads published: the loop whose time is the floor.
+    /// Sends the publications of other threads: the loop whose time is the floor.
     fn send_frames(&mut self) {
         let inbox = &self.inboxes[self.own];
         // The watch is edge-triggered and each ring writes, so the count need not be read.
@@ -190,7 +190,7 @@ impl<'a> Subscribers<'a> {
             for (fd, socket) in self.connections.iter().enumerate() {
                 let Some(socket) = socket else { continue };
                 if !self.publishers.contains(&fd) {
-                    // The client is slow or gone; the next read sees the latter.
+                    // The client is slow or has disconnected; the next read sees the latter.
                     let _ = net::send(socket, &frame, SendFlags::NOSIGNAL);
                 }
             }

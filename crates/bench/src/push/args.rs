@@ -1,5 +1,5 @@
 //! The arguments of `tidegate bench push`, and the plan that they describe.
-//! In: text. Out: a `PushPlan`, or an error that states what to write.
+//! In: text. Out: a `PushPlan`, or an error that states the correct form.
 //! Never: resolves contradicting arguments silently.
 
 use super::payload::{NUMBER_MAX, Payload, SIZE_MIN, TAGS};
@@ -211,7 +211,7 @@ impl PushArgs {
         })
     }
 
-    /// Where publications are sent, and the name of their channel.
+    /// The URL for publications, and the name of their channel.
     fn publishing(&self, url: &Url) -> Result<(Url, String), String> {
         let path = url.target.split('?').next().unwrap_or(&url.target);
         let parts = match self.client_protocol {

@@ -1,7 +1,7 @@
 //! `tidegate bench push`: many WebSocket subscribers, and a publisher, on one clock.
 //! In: arguments. Out: a report: connections, messages, latencies, memory, CPU time; an exit code.
 //! Never: publishes before all connections are established or have failed; hides a lost message.
-//! Limits: those of `plan`; the first `TRACKED_MAX` publications have figures of their own.
+//! Limits: those of `plan`; the first `TRACKED_MAX` publications have separate figures.
 //! Invariant: each established subscriber of a channel expects every publication that was accepted in the channel. All
 //! times are from one clock of this process. Latencies begin with the publish call.
 
@@ -82,7 +82,7 @@ pub struct PushPlan {
     /// Maximum number of publications.
     publications: u32,
     payload: Payload,
-    /// What subscribers send; `None`: nothing.
+    /// The messages that subscribers send; `None`: no messages.
     talk: Option<TalkPlan>,
     /// How the server's certificate is verified.
     tls: TlsOptions,
@@ -92,7 +92,7 @@ pub struct PushPlan {
     is_plain: bool,
 }
 
-/// What subscribers send themselves.
+/// The messages that subscribers send themselves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TalkPlan {
     /// The share of the subscribers that talks.
@@ -138,7 +138,7 @@ impl PushPlan {
         self.connections.source(connection)
     }
 
-    /// What connection number `connection` sends first in the client protocol: it connects and subscribes.
+    /// The first message of connection number `connection` in the client protocol: it connects and subscribes.
     fn commands_of(&self, connection: u32, protocol: &ClientProtocol) -> String {
         let channel = self.channel.replace("{}", &(connection % self.channels).to_string());
         let connect = match protocol.token.as_str() {
@@ -176,7 +176,7 @@ enum Phase {
     Over,
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Shared {
     /// The start of all times.
     start: Instant,
@@ -193,7 +193,7 @@ struct Shared {
     published: Vec<AtomicU64>,
 }
 
-/// Counts of one thread, in a cache line of their own.
+/// Counts of one thread, in a separate cache line.
 #[derive(Default)]
 #[repr(align(128))]
 struct Counts {

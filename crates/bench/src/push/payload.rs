@@ -2,7 +2,7 @@
 //! In: the number of a publication, received messages. Out: the data to publish, the number in a message.
 //! Never: takes a message of another run for one of this run, except with a probability of 1 in `TAGS`.
 //! Limits: `SIZE_MIN` to `SIZE_MAX` bytes; `NUMBER_MAX` publications.
-//! Invariant: `decode` finds the number of a publication in the message, even if a server wraps the data in JSON of its own.
+//! Invariant: `decode` finds the number of a publication in the message, even if a server wraps the data in its own JSON.
 //!
 //! The publish time is not in the message: 13 bytes would round it to milliseconds. The client keeps it with
 //! nanoseconds under the number.

@@ -64,7 +64,7 @@ impl Channel {
         self.write(&sealed)
     }
 
-    /// Appends what the server has sent.
+    /// Appends the bytes that the server has sent.
     fn receive(&mut self, input: &mut Vec<u8>) -> Result<(), String> {
         let mut piece = [0; PIECE_BYTES];
         let count = self.read(&mut piece)?;
@@ -115,7 +115,7 @@ impl<'a> Publisher<'a> {
     }
 
     /// Waits until every worker of the server has taken the subscriptions of the connections that are established: the server API
-    /// asks all workers for the response to `info`. A server without that method gets its first publication without the wait.
+    /// queries all workers for the response to `info`. A server without that method gets its first publication without the wait.
     pub(super) fn await_subscriptions(&mut self) {
         let target = self.plan.publish_url.target.strip_suffix("/publish");
         if let Some(target) = target.filter(|_| !self.plan.publishes_body) {

@@ -1,5 +1,5 @@
 //! The report of `bench push`, for people and for programs, and its lines of progress.
-//! In: what the threads and the course of the run counted. Out: text, or one JSON object.
+//! In: the counts of the threads and of the course of the run. Out: text, or one JSON object.
 //! Never: states a percentile that has too few samples; hides that the client or its CPUs limited the figures.
 
 use super::subscribers::SubscribersOutcome;

@@ -40,7 +40,7 @@ struct Secured {
     plain: Vec<u8>,
 }
 
-/// What bytes of a connection result in.
+/// The result of handling received bytes of a connection.
 pub(super) struct Opened {
     /// The plain bytes that are not handled yet.
     pub(super) plain: Vec<u8>,
@@ -59,7 +59,7 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// Begins the session of a connection. Returns what must be sent.
+    /// Begins the session of a connection. Returns the bytes that must be sent.
     pub(super) fn begin(&mut self, index: u32, tls: &SubscriberTls) -> Result<&[u8], String> {
         let session = tls.begin()?;
         self.sessions.insert(index, Secured { session, plain: Vec::new() });
@@ -67,7 +67,7 @@ impl Sessions {
         Ok(sealed)
     }
 
-    /// Opens received bytes. Returns also what must be sent.
+    /// Opens received bytes. Also returns the bytes that must be sent.
     pub(super) fn open(&mut self, index: u32, bytes: &mut [u8]) -> Result<(Opened, &[u8]), String> {
         let Some(Secured { session, plain }) = self.sessions.get_mut(&index) else {
             return Err(fault_in_words(Fault::Bug));
@@ -87,7 +87,7 @@ impl Sessions {
         }
     }
 
-    /// What is sent for these bytes; `None` if the connection has no session.
+    /// The encrypted form of these bytes; `None` if the connection has no session.
     pub(super) fn seal(&mut self, index: u32, bytes: &[u8]) -> Option<&[u8]> {
         let Secured { session, .. } = self.sessions.get_mut(&index)?;
         self.sealed.clear();

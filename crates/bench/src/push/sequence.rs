@@ -8,7 +8,7 @@
 /// How many of the newest messages of a connection are remembered.
 pub const RECENT_MAX: u32 = u32::BITS;
 
-/// What one connection has received, in 8 bytes.
+/// The messages that one connection has received, in 8 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SequenceWindow {
     /// One above the highest number so far; 0 before the first message.
@@ -17,7 +17,7 @@ pub struct SequenceWindow {
     recent: u32,
 }
 
-/// What a received message is.
+/// The classification of a received message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receipt {
     /// Received for the first time, after all messages with lower numbers that were received.

@@ -1,6 +1,6 @@
 //! The subscribers of one thread: many WebSocket connections that mostly wait.
 //! In: readiness of sockets, the phase of the run. Out: receipts, times, failures.
-//! Never: allocates for a connection that waits; sends anything but handshakes, Pongs, Close frames and what talkers say.
+//! Never: allocates for a connection that waits; sends anything but handshakes, Pongs, Close frames and the messages of talkers.
 //! Limits: `OPENING_MAX` connections are being established at once; a connection holds 24 bytes (16 of them asserted here, 8 in
 //! `fairness.rs`), and up to `KEPT_BYTES_MAX` while a frame or a head arrives in pieces.
 //! Invariant: a member has a socket exactly while its state is not `Absent`.
@@ -38,7 +38,7 @@ const OPENING_MAX: usize = 32;
 const OPENINGS_PER_TURN_MAX: usize = 32;
 /// Bytes that are kept of an incomplete frame or head.
 const KEPT_BYTES_MAX: usize = SIZE_MAX + 32 * 1024;
-/// How long a thread waits for events before it looks at the phase of the run.
+/// How long a thread waits for events before it checks the phase of the run.
 const WAIT_MAX: Duration = Duration::from_millis(250);
 /// The key of the frames that subscribers send. It need not be random: a random key protects proxies from scripts in browsers.
 const MASK: [u8; 4] = [0x5a, 0xa5, 0x3c, 0xc3];
@@ -106,7 +106,7 @@ impl Spread {
     }
 }
 
-/// What happened to the subscribers of one thread, or of all.
+/// The results of the subscribers of one thread, or of all threads.
 #[derive(Debug)]
 pub struct SubscribersOutcome {
     /// Subscriptions that were established, by channel.
@@ -127,7 +127,7 @@ pub struct SubscribersOutcome {
     pub spreads: Vec<Spread>,
     /// How alike the connections were treated.
     pub fairness: Fairness,
-    /// What the subscribers have sent.
+    /// The messages that the subscribers have sent.
     pub talks: Talks,
     /// Time that the threads used while publications were sent: on a CPU, waiting for a CPU, and in total.
     pub used: ThreadTime,
@@ -203,11 +203,11 @@ pub(super) struct Subscribers<'a> {
     epoll: OwnedFd,
     /// The subscribers, by their index among those of the thread.
     members: Vec<Member>,
-    /// What each of them has received.
+    /// The messages that each of them has received.
     accounts: Vec<Account>,
     /// Those that send messages.
     talkers: Talkers,
-    /// Scratch space for what a talker sends.
+    /// Scratch space for the messages of a talker.
     out: Vec<u8>,
     /// How many connections were begun. Members from this index on are `Absent`.
     begun: u32,
@@ -219,7 +219,7 @@ pub(super) struct Subscribers<'a> {
     pending: usize,
     /// The incomplete heads and frames of all members.
     input: Input,
-    /// What has happened so far.
+    /// The results so far.
     outcome: SubscribersOutcome,
     /// CPU time, run delay and clock of the thread at the start of the publications; `None` before.
     before: Option<(Duration, Duration, Instant)>,
@@ -383,7 +383,7 @@ impl<'a> Subscribers<'a> {
                     self.outcome.talks.sent += 1;
                     self.talkers.note_sent(at, now.as_nanos() as u64);
                 }
-                // Nothing was sent, so the frames are still whole. Records are numbered, so one that is left out ends a session.
+                // Nothing was sent, so the frames are still whole. Records are numbered, so a missing record ends a session.
                 Ok(0) if self.tls.is_none() => self.outcome.talks.skipped += 1,
                 Ok(_) => self.end(index, "the server does not read what a subscriber sends"),
                 // A broken connection is seen by the next receive call.

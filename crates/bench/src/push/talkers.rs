@@ -1,5 +1,5 @@
 //! The subscribers of one thread that send messages themselves, at intervals, while publications are sent.
-//! In: the time, the Pongs of the server. Out: what is sent next; how long the server took to read it.
+//! In: the time, the Pongs of the server. Out: the bytes to send next; how long the server took to read it.
 //! Never: sends on a connection whose last message was not read yet.
 //! Limits: `SENT_PER_TURN_MAX` messages before the thread handles the events of its connections.
 //! Invariant: each message is followed by a Ping, which the server answers when it has read both.
@@ -8,7 +8,7 @@ use crate::histogram::Times;
 use core::time::Duration;
 use tidegate_wire::websocket::{Kind, MaskKey, encode_message, encode_ping};
 
-/// The most messages that a thread sends before it handles the events of its connections.
+/// Maximum number of messages that a thread sends before it handles the events of its connections.
 pub(super) const SENT_PER_TURN_MAX: usize = 64;
 /// Bytes of the payload of a Ping: the talker and the number of its message.
 const PING_BYTES: usize = 8;
@@ -24,12 +24,12 @@ struct Talker {
     sent_at: Option<u64>,
 }
 
-/// What the talkers of one thread, or of all, have done.
+/// The results of the talkers of one thread, or of all threads.
 #[derive(Clone, Debug)]
 pub struct Talks {
     /// Messages that were sent.
     pub sent: u64,
-    /// Messages that were due and not sent, because the one before had not been read.
+    /// Messages that were due and not sent, because the previous message had not been read.
     pub skipped: u64,
     /// Messages that were not read before the end of the run.
     pub unread: u64,

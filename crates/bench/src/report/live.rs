@@ -82,7 +82,7 @@ impl Live {
         ];
         let bar = bar(progress);
         let rate = format!("{}/s", short(self.rate_per_s));
-        // The most important figures come first; figures that do not fit into the line are left out.
+        // The most important figures are first; figures that do not fit into the line are left out.
         let mut width = bar.chars().count() + 2 + rate.chars().count();
         let mut line = format!("{bar}  {rate}");
         for (columns, text) in parts.into_iter().filter(|(columns, _)| *columns > 0) {

@@ -104,7 +104,7 @@ impl Run {
         if !self.outcome.disturbed.is_empty() {
             lines.push(format!(
                 "Host disturbed: {}. The figures include delays that are not the server's: give client and server \
-                 CPUs of their own (--client-cpus, --cpu), or use a quiet host.",
+                 separate CPUs (--client-cpus, --cpu), or use a quiet host.",
                 self.outcome.disturbed.join("; ")
             ));
         }

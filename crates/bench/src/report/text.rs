@@ -9,7 +9,7 @@ use core::fmt::Write as _;
 
 /// The report fits a terminal of this many columns.
 const COLUMNS: usize = 80;
-/// How many percentiles fit into a line of the table, beside the longest time.
+/// How many percentiles fit into a line of the table, in addition to the longest time.
 const PERCENTILE_COLUMNS_MAX: usize = 6;
 
 /// The report of `runs` as text.

@@ -1,5 +1,5 @@
 //! The arguments of `tidegate bench ws`, and the plan that they describe.
-//! In: text. Out: an `EchoPlan`, or an error that states what to write.
+//! In: text. Out: an `EchoPlan`, or an error that states the correct form.
 //! Never: resolves contradicting arguments silently.
 
 use super::message::{FRAGMENTS_MAX, Message, SIZE_MAX};
@@ -135,7 +135,7 @@ impl EchoArgs {
     }
 }
 
-/// Where connections to this URL go.
+/// Parses a URL and resolves its address.
 fn target(text: &str) -> Result<EchoTarget, String> {
     let url = parse_url(text)?;
     match url.resolve()? {

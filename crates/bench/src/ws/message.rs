@@ -29,7 +29,7 @@ pub(super) struct Message {
     data: Vec<u8>,
     /// The frames of the message that was encoded last.
     frames: Vec<u8>,
-    /// Where the masked number begins in `frames`.
+    /// The offset in `frames` at which the masked number begins.
     number_at: usize,
     /// How many bytes of the number the first frame has.
     digits: usize,
@@ -94,7 +94,7 @@ impl Message {
         encode_deflated(out, self.kind, &self.data, deflater, Some(MASK))
     }
 
-    /// Whether `piece` is what the echo of message `number` has at `offset`. The end of the piece must be within it.
+    /// Whether the echo of message `number` has `piece` at `offset`. The end of the piece must be within it.
     pub(super) fn matches(&self, number: u32, offset: usize, piece: &[u8]) -> bool {
         let Some(expected) = self.data.get(offset..offset + piece.len()) else { return false };
         let in_number = self.digits.saturating_sub(offset).min(piece.len());
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use tidegate_wire::websocket::{Decoder, FrameRules, Incoming, Limits, Role};
 
-    /// What a server gets from the frames.
+    /// The messages that a server decodes from the frames.
     fn decode(frames: &[u8]) -> (Vec<u8>, Kind) {
         let mut decoder = Decoder::new(FrameRules { role: Role::Server, allows_deflate: false });
         let limits = Limits::default();

@@ -37,7 +37,7 @@ use talk::Talk;
 use tidegate_wire::tls::Connector;
 use tidegate_wire::websocket::{DeflateSettings, Kind, Offer};
 
-/// How often the main thread looks at the others.
+/// How often the main thread checks the others.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// The plan of a load.
@@ -73,14 +73,14 @@ struct EchoTarget {
     address: SocketAddr,
 }
 
-/// What connections to a target begin with.
-struct SubscriberTls {
+/// The handshakes of connections to one target: WebSocket, and TLS if its URL has the scheme wss.
+struct TargetHandshake {
     handshake: Handshake,
     /// `None` without TLS.
     tls: Option<(Connector, String)>,
 }
 
-impl SubscriberTls {
+impl TargetHandshake {
     fn new(plan: &EchoPlan, target: &EchoTarget, fields: &[String]) -> Result<Self, String> {
         let deflate = plan.compresses.then(DeflateSettings::default);
         let offer = Offer { deflate, ..Offer::default() };
@@ -106,7 +106,7 @@ pub enum Pace {
     Rate(f64),
 }
 
-/// What the threads share. Times are nanoseconds from `start`; `u64::MAX`: not yet known.
+/// The state that the threads share. Times are nanoseconds from `start`; `u64::MAX`: not yet known.
 struct Shared {
     start: Instant,
     /// When the first messages are sent.
@@ -157,7 +157,7 @@ impl Shared {
     }
 }
 
-/// What happened on the connections of one thread, or of all.
+/// The results of the connections of one thread, or of all threads.
 #[derive(Debug)]
 pub struct EchoOutcome {
     /// Connections that were established.
@@ -174,7 +174,7 @@ pub struct EchoOutcome {
     unsent: u64,
     /// Echoes in the measured time.
     messages: u64,
-    /// What compression has done.
+    /// The results of compression.
     compression: Compression,
     /// Of each connection that was open at the end.
     per_connection: Vec<u32>,
@@ -302,19 +302,19 @@ fn run_plan<'a>(
     cpus: &[usize],
     stop: &AtomicBool,
 ) -> Result<EchoReport<'a>, String> {
-    let entrances = plan.targets.iter().map(|target| SubscriberTls::new(plan, target, fields));
-    let entrances: Vec<SubscriberTls> = entrances.collect::<Result<_, _>>()?;
+    let handshakes = plan.targets.iter().map(|target| TargetHandshake::new(plan, target, fields));
+    let handshakes: Vec<TargetHandshake> = handshakes.collect::<Result<_, _>>()?;
     let shared = Shared::new();
     let mut outcome = EchoOutcome::new();
     let mut course = None;
     thread::scope(|scope| -> Result<(), String> {
         let mut threads = Vec::new();
         for number in 0..plan.threads {
-            let (shared, entrances) = (&shared, entrances.as_slice());
+            let (shared, handshakes) = (&shared, handshakes.as_slice());
             threads.push(scope.spawn(move || {
                 let run = || -> Result<EchoOutcome, String> {
                     fleet::begin_thread(cpus, number)?;
-                    let talk = Talk::new(plan, shared, number, entrances);
+                    let talk = Talk::new(plan, shared, number, handshakes);
                     talk.and_then(Talk::run).map_err(|why| why.to_string())
                 };
                 let outcome = run();
@@ -382,7 +382,7 @@ pub(crate) fn run_round(round: &Round<'_>, bytes: usize) -> Result<Counted, Stri
     })
 }
 
-/// What the main thread measured.
+/// The measurements of the main thread.
 #[derive(Clone, Debug, Default)]
 struct Course {
     /// The measured time.

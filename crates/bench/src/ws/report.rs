@@ -1,5 +1,5 @@
 //! The report of `bench ws`, for people and for programs.
-//! In: what the threads and the main thread counted. Out: text, or one JSON object.
+//! In: the counts of the threads and of the main thread. Out: text, or one JSON object.
 //! Never: states a percentile that has too few samples; hides that the client or its CPUs limited the figures.
 
 use super::{Compression, Course, EchoOutcome, EchoPlan, Pace};
@@ -53,7 +53,7 @@ impl<'a> EchoReport<'a> {
         Some((*counts.iter().min()?, *counts.iter().max()?))
     }
 
-    /// What the reader must know before the figures.
+    /// Warnings that precede the figures.
     fn caveats(&self) -> Vec<String> {
         let mut words = Vec::new();
         if self.course.was_stopped {
@@ -109,7 +109,7 @@ impl<'a> EchoReport<'a> {
             counted(plan.fragments as u64, "frame"),
             self.course.span
         )?;
-        writeln!(text, "  One message is one echo: a message sent, and the same message received.")
+        writeln!(text, "  One message means one message sent and its echo received.")
     }
 
     fn write_counts(&self, text: &mut String) -> core::fmt::Result {
@@ -229,7 +229,7 @@ impl<'a> EchoReport<'a> {
     }
 }
 
-/// What compression has done; `null` if it was not offered.
+/// The results of compression; `null` if it was not offered.
 fn compression_to_json(is_offered: bool, compression: &Compression) -> Value {
     if !is_offered {
         return Value::Null;

@@ -3,10 +3,10 @@
 //! Never: sends a message beyond `outstanding` on a connection; counts an echo that differs from its message.
 //! Limits: `OPENING_MAX` connections are being established at once; of received bytes only incomplete heads and control
 //! frames are kept (`KEPT_BYTES_MAX`), and compressed echoes, which are compared when they are complete.
-//! Invariant: the echoes of a connection come in the order of its messages, so the next one has the number `received`.
+//! Invariant: the echoes of a connection arrive in the order of its messages, so the next one has the number `received`.
 
 use super::message::{MASK, Message, SIZE_MAX};
-use super::{EchoOutcome, EchoPlan, Pace, Shared, SubscriberTls};
+use super::{EchoOutcome, EchoPlan, Pace, Shared, TargetHandshake};
 use crate::input::{self, Connections, Input};
 use crate::machine;
 use crate::plan::{Arrivals, Schedule, Share};
@@ -29,7 +29,7 @@ use tidegate_wire::websocket::{
 const OPENING_MAX: usize = 64;
 /// Bytes that are kept of an incomplete head.
 const KEPT_BYTES_MAX: usize = 32 * 1024;
-/// How long a thread waits for events before it looks at the times of the run.
+/// How long a thread waits for events before it checks the times of the run.
 const WAIT_MAX: Duration = Duration::from_millis(50);
 /// How much longer than its message a compressed echo may be.
 const DEFLATED_EXCESS_MAX: usize = 1024;
@@ -101,7 +101,7 @@ struct SentAt {
 pub(super) struct Talk<'a> {
     plan: &'a EchoPlan,
     shared: &'a Shared,
-    entrances: &'a [SubscriberTls],
+    handshakes: &'a [TargetHandshake],
     message: Message,
     share: Share,
     epoll: OwnedFd,
@@ -120,7 +120,7 @@ pub(super) struct Talk<'a> {
     is_talking: bool,
     /// Messages without an echo.
     outstanding: u64,
-    /// What was received of all connections.
+    /// The received bytes of all connections.
     input: Input,
     /// Output that the kernel did not take.
     unsent: HashMap<u32, Vec<u8>>,
@@ -150,7 +150,7 @@ impl<'a> Talk<'a> {
         plan: &'a EchoPlan,
         shared: &'a Shared,
         thread: u16,
-        entrances: &'a [SubscriberTls],
+        handshakes: &'a [TargetHandshake],
     ) -> io::Result<Self> {
         let share = plan.connections.share(thread);
         let count = share.connections as usize;
@@ -177,7 +177,7 @@ impl<'a> Talk<'a> {
         Ok(Self {
             plan,
             shared,
-            entrances,
+            handshakes,
             message: plan.message.clone(),
             share,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
@@ -267,7 +267,7 @@ impl<'a> Talk<'a> {
                 || self.shared.is_stopped())
     }
 
-    /// Opens connections, or sends what is due. Returns how long the thread may wait for events.
+    /// Opens connections, or sends the messages that are due. Returns how long the thread may wait for events.
     fn begin_work(&mut self) -> Duration {
         while self.begun < self.share.connections && self.pending < OPENING_MAX {
             self.open_line();
@@ -341,7 +341,7 @@ impl<'a> Talk<'a> {
         for number in 0..count {
             let number = first.wrapping_add(number);
             match self.deflater.as_mut().filter(|_| line.deflates) {
-                // Only a bug of the compressor is an error; then the echo does not come.
+                // Only a bug of the compressor is an error; then the echo does not arrive.
                 Some(deflater) => {
                     let _ = self.message.encode_deflated(number, deflater, &mut out);
                 }
@@ -373,10 +373,10 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// What connection `index` of the thread begins with.
-    fn tls(&self, index: u32) -> &'a SubscriberTls {
+    /// The handshakes with the target of connection `index` of the thread.
+    fn handshake_of(&self, index: u32) -> &'a TargetHandshake {
         let number = (self.share.connection_first + index) as usize;
-        &self.entrances[number % self.entrances.len()]
+        &self.handshakes[number % self.handshakes.len()]
     }
 
     fn open_line(&mut self) {
@@ -446,7 +446,7 @@ impl<'a> Talk<'a> {
 
     /// Begins TLS, or the handshake, on a connection that is established.
     fn begin_line(&mut self, index: u32, since: Duration) -> Result<(), String> {
-        let Some((connector, name)) = &self.tls(index).tls else {
+        let Some((connector, name)) = &self.handshake_of(index).tls else {
             self.greet(index, since);
             return Ok(());
         };
@@ -462,7 +462,7 @@ impl<'a> Talk<'a> {
         let mut request = Vec::with_capacity(512);
         let number = (self.share.connection_first + index) as usize;
         let target = &self.plan.targets[number % self.plan.targets.len()].url.target;
-        self.tls(index).handshake.encode(target, &mut request);
+        self.handshake_of(index).handshake.encode(target, &mut request);
         self.lines[index as usize].state = State::Greeting(since);
         self.send_bytes(index, &request);
     }
@@ -510,7 +510,7 @@ impl<'a> Talk<'a> {
         if is_closed { Err("the server closed the connection".to_owned()) } else { Ok(bytes.len()) }
     }
 
-    /// Sends what the kernel did not take before.
+    /// Sends the bytes that the kernel did not take before.
     fn send_rest(&mut self, index: u32) {
         let Some(rest) = self.unsent.get_mut(&index) else { return };
         let Some(socket) = &self.lines[index as usize].socket else { return };
@@ -525,11 +525,11 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Reads what is complete at the start of `input`. Returns its length.
+    /// Reads the complete frames at the start of `input`. Returns its length.
     fn read_input(&mut self, index: u32, input: &[u8]) -> Result<usize, String> {
         let mut used = 0;
         if let State::Greeting(since) = self.lines[index as usize].state {
-            let deflates = match self.tls(index).handshake.check(input)? {
+            let deflates = match self.handshake_of(index).handshake.check(input)? {
                 Some((length, agreed)) => {
                     used = length;
                     agreed.deflate.is_some()
@@ -572,7 +572,7 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Takes what `input` has of the current frame. Returns its length.
+    /// Takes the part of the current frame that is in `input`. Returns its length.
     fn take_piece(&mut self, index: u32, input: &[u8]) -> Result<usize, String> {
         let line = &mut self.lines[index as usize];
         let length = line.echo.frame_left.min(input.len());
@@ -740,7 +740,7 @@ impl Talk<'_> {
     }
 }
 
-/// Sends `bytes` after what the kernel did not take before, and keeps what it does not take now.
+/// Sends `bytes` after those that the kernel did not take before, and keeps those that it does not take now.
 fn write(socket: &OwnedFd, unsent: &mut HashMap<u32, Vec<u8>>, index: u32, bytes: &[u8]) {
     if !unsent.is_empty()
         && let Some(unsent) = unsent.get_mut(&index)

@@ -70,7 +70,7 @@ pub(super) fn check_route(
     }
 }
 
-/// Whether every address of `inner` is certainly in `outer`. What the files of sets contain is unknown.
+/// Whether every address of `inner` is certainly in `outer`. The contents of the files of sets are unknown.
 fn is_within(inner: &Addresses, outer: &Addresses, sets: &[AddressSet]) -> bool {
     let networks = outer.sets.iter().filter_map(|set| sets.get(*set)).map(|set| &set.networks);
     let outers = || networks.clone().chain([&outer.networks]);

@@ -6,7 +6,7 @@ use super::{Step, place, vain};
 use crate::model::Pool;
 use crate::report::Notes;
 
-/// `serves_https`: whether requests for the pool may come by https.
+/// `serves_https`: whether requests for the pool may arrive over https.
 pub(super) fn check(pool: &Pool, serves_https: bool, table: &DeTable<'_>, notes: &mut Notes) {
     let Some(sticky) = &pool.sticky else { return };
     let at = |key| place(table, &[Step::Key("sticky"), Step::Key(key)]);

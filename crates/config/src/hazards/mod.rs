@@ -97,7 +97,7 @@ impl<'f> Parts<'f> {
         all.filter(|(at, _)| route.listener.is_none_or(|only| only == *at)).map(|(_, one)| one)
     }
 
-    /// Whether a route brings the pool requests that may have come by https, or no route uses the pool.
+    /// Whether a route sends the pool requests that may have arrived over https, or no route uses the pool.
     fn serves_https(&self, pool: usize) -> bool {
         let uses = |(route, _): &&(Route, Range<usize>)| route.pools().any(|own| own == pool);
         let mut routes = self.routes.iter().filter(uses).peekable();

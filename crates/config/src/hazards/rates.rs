@@ -10,7 +10,7 @@ use crate::report::Notes;
 /// A burst that takes longer than this to refill limits the total number of requests. Equal to the longest period of a limit.
 const RETURN_MAX: Span = Span::from_secs(24 * 3600);
 
-/// A `rate` beside a stricter `rate`, bursts that take too long to refill, and a `connections-per-address-max` of a route that
+/// A `rate` next to a stricter `rate`, bursts that take too long to refill, and a `connections-per-address-max` of a route that
 /// its listeners never reach.
 pub(super) fn check_route<'f>(
     route: &'f Route,
@@ -30,7 +30,7 @@ pub(super) fn check_route<'f>(
         let mut all = rates.iter().enumerate();
         if let Some(other) = all.position(is_stricter) {
             let what = format!(
-                "this limit refuses no request: limit {} of the route is at least as strict, and its key (`by`) is the key of \
+                "this limit never refuses a request: limit {} of the route is at least as strict, and its key (`by`) is the key of \
                  this limit or a part of it",
                 other + 1
             );
@@ -58,7 +58,7 @@ pub(super) fn check_route<'f>(
         && listeners.peek().is_some()
         && listeners.all(|listener| most(listener).is_some_and(|most| most <= own))
     {
-        let what = "this limit refuses no request: the listeners of the route admit at most this number of connections, and each \
+        let what = "this limit never refuses a request: the listeners of the route admit at most this number of connections, and each \
                     connection has one request in progress at a time";
         let help = "write a smaller number, or remove it";
         notes.warn(vain(place_of(table, "connections-per-address-max"), what, help));
@@ -70,8 +70,7 @@ pub(super) fn check_listener(listener: &Listener, table: &DeTable<'_>, notes: &m
     if let (Some(own), Some(all)) = (listener.per_address_max, listener.connections_max)
         && own >= all
     {
-        let what =
-            "this limit refuses no connection: `connections-max` of the listener is not larger";
+        let what = "this limit never refuses a connection: `connections-max` of the listener is not larger";
         let help = "write a smaller number, or remove it";
         notes.warn(vain(place_of(table, "connections-per-address-max"), what, help));
     }

@@ -6,7 +6,7 @@ use super::{Parts, place_of, vain};
 use crate::model::Listener;
 use crate::report::Notes;
 
-/// `redirect-to-https` where neither this process nor, as far as the file states, a proxy in front has TLS.
+/// `redirect-to-https` where neither this process nor, according to the file, a proxy in front has TLS.
 pub(super) fn check(
     listener: &Listener,
     parts: &Parts<'_>,

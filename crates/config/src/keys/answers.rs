@@ -1,4 +1,4 @@
-//! The settings of routes that answer before the action: maintenance, cross-origin requests.
+//! The settings of responses that a route sends before its action: maintenance, cross-origin requests.
 //! In: nothing. Out: the sections `[route.maintenance]` and `[route.cors]`.
 
 use super::Preset::{Absent, Required, Value};

@@ -37,7 +37,7 @@ pub static AUTH: Section = Section {
             "ask",
             Text("the name of a [pool.NAME]"),
             Absent,
-            "Asks a server of this pool about each request, in place of `basic`; only for `proxy`. The server gets a GET \
+            "Lets a server of this pool decide about each request, in place of `basic`; only for `proxy`. The server gets a GET \
              request (for HEAD requests, a HEAD request) for `path` with the fields of the client's request, without its body \
              and without the fields of conditional and range requests, but with X-Forwarded-Method, X-Forwarded-Uri, \
              X-Forwarded-Host, X-Forwarded-Proto and X-Forwarded-For. With a status of 200 to 299, the request is forwarded to \

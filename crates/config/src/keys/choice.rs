@@ -41,11 +41,11 @@ pub static MAP: Section = Section {
             "kind",
             Word(MapKind::WORDS),
             Value("\"exact\""),
-            "How a text is compared with the keys: it equals the key (\"exact\"), begins with it (\"prefix\"), ends with it \
-             (\"suffix\"), is an IP address in the range that the key names (\"address\", such as 10.0.0.0/8), or is matched \
-             by the regular expression that the key is (\"regex\"). If several keys match, the longest key wins, the smallest \
-             range of addresses, or the first regular expression in the file. A map may have up to 100 regular expressions, \
-             which are not compared with texts of more than 4096 bytes; in a file, write \\s for a space and \\x23 for `#`.",
+            "How the text that is looked up must match a key: it equals the key (\"exact\"), begins with it (\"prefix\"), ends \
+             with it (\"suffix\"), is an IP address in the range that the key names (\"address\", such as 10.0.0.0/8), or matches \
+             the key as a regular expression (\"regex\"). If several keys match, the longest key, the smallest address range or \
+             the first regular expression in the file wins. A map may have up to 100 regular expressions, and a text of more \
+             than 4096 bytes matches none of them; in a file, write \\s for a space and \\x23 for `#`.",
             "With \"exact\", a key matches only the text that is written in the map.",
         ),
         key(
@@ -70,7 +70,7 @@ pub static CHOICE: Section = Section {
             Text("a string with placeholders, such as \"{host}\""),
             Required,
             "The text that is looked up, with the placeholders of `request-headers` except {user} and {claim:NAME}. {host} \
-             is the host in lower case, without the port; {path} is the path in the spelling in which routes compare it.",
+             is the host in lower case, without the port; {path} is the path in the normalized form in which routes compare it.",
             "",
         ),
         key(

@@ -41,7 +41,7 @@ pub static COUNT_TABLE: Section = Section {
             "key",
             OneOf(&[Text(KEY), List(&Text(KEY))]),
             Value("\"client-address\""),
-            "The value of a request by which it is counted; with an array, the combination of all its values. The values are \
+            "The value by which requests are counted; with an array, the combination of all its values. The possible values are \
              those of `by` in `rate`: IPv6 addresses count by their first 64 bits, and a request that does not have exactly \
              one value of a field, cookie or parameter is counted by the client's address.",
             "Clients cannot choose their address freely, unlike a field or a cookie.",

@@ -16,8 +16,8 @@ pub static REQUEST_EDITS: Section = Section {
     about: "Edits of the fields that servers receive. Field names ignore case, and `_` in a received name counts as `-`. \
              Fields that frame the message or describe the connection, Host, Via and X-Client-Cert-* cannot be edited. A route \
              with such edits forwards no trailers of requests. In values, {client} is the client's address, {host} the host \
-             with its port, {method} the method, {scheme} `http` or `https`, {path} the path, {rest} what `*` at the end of \
-             the route's `path` stands for, {query} the query with its question mark, {query:NAME} the decoded value of a \
+             with its port, {method} the method, {scheme} `http` or `https`, {path} the path, {rest} the part that `*` at the end \
+             of the route's `path` matches, {query} the query with its question mark, {query:NAME} the decoded value of a \
              parameter, {header:NAME} and {cookie:NAME} the value of a field or a cookie, {tls:sni} the server name of the TLS \
              handshake, {user} the name of the user that `auth` has verified, {claim:NAME} a claim of the token that `auth` \
              has verified, {id} the id of the request (`request-id` of [server]; without it, 32 random hexadecimal digits), \

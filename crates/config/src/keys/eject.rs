@@ -33,8 +33,8 @@ pub static EJECT: Section = Section {
             "for",
             TIMEOUT,
             Value("\"10s\""),
-            "How long the server is avoided after its first ejection. Each further ejection in a row is longer by this time, \
-             up to ten times this time.",
+            "How long the server is avoided after its first ejection. Each further ejection in a row lasts longer by the same \
+             time, up to ten times this time.",
             "Long enough to restart, and short enough that the capacity of the server is soon available again.",
         ),
         key(

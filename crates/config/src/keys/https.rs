@@ -1,4 +1,4 @@
-//! The settings that lead browsers to https.
+//! The settings that make browsers use https.
 //! In: nothing. Out: the sections and shapes of `hsts` and `redirect-to-https`.
 
 use super::Preset::{Absent, Value};

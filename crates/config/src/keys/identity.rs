@@ -18,7 +18,7 @@ pub static REQUEST_ID: Section = Section {
             "field",
             Text("the name of a field, such as \"x-request-id\""),
             Value("\"x-request-id\""),
-            "The field that states the id to servers. A received field of this name is replaced, unless its id is kept. \
+            "The field that contains the id for servers. A received field of this name is replaced, unless its id is kept. \
              Edits of a route and fields of a Lua hook take precedence.",
             "Most frameworks log this field without further settings.",
         ),
@@ -35,7 +35,7 @@ pub static REQUEST_ID: Section = Section {
             "response",
             Boolean,
             Value("false"),
-            "Whether responses have the field, too, so that a user can state the id of a failed request. This includes \
+            "Whether responses have the field, too, so that a user can report the id of a failed request. This includes \
              responses that Tidegate makes itself, except to malformed requests, which have no id.",
             "Most clients do not use it.",
         ),

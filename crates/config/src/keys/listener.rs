@@ -109,8 +109,8 @@ pub static LISTENER: Section = Section {
             "proxy-protocol",
             Table(&LISTENER_PROXY),
             Absent,
-            "Proxies in front that state by the PROXY protocol (version 1 or 2) which client each \
-             connection is for. Without it, no client may send a PROXY header.",
+            "Proxies in front that send a PROXY protocol header (version 1 or 2) with the client's address at the start of \
+             each connection. Without this setting, no client may send a PROXY header.",
             "",
         ),
         key(

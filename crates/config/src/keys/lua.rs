@@ -16,7 +16,7 @@ const TIME_MS_MAX: u64 = 60_000;
 pub(super) const HOOKS_NAME: &str = "the name of a [lua.NAME]";
 pub(super) const HOOKS_ABOUT: &str = "A Lua application whose `on_access` runs before a request is forwarded: it may change \
     the request, choose the pool or send a response itself. Its `on_response` changes the heads of responses, its `on_body` \
-    changes their bodies, and its `on_log` is told how requests ended. Only for `proxy`. A string is the name of the \
+    changes their bodies, and its `on_log` runs when a request has ended. Only for `proxy`. A string is the name of the \
     application.";
 
 /// `hooks = { ... }` of a route.
@@ -24,7 +24,7 @@ pub static HOOKS: Section = Section {
     path: "[route.hooks]",
     about: "A Lua application whose `on_access` runs before a request is forwarded, after `deny`, `rate` and `auth` have \
              admitted it, whose `on_response` and `on_body` change the heads and the bodies of responses, and whose \
-             `on_log` is told how requests ended. A request whose hook fails or exceeds `time-max` gets a 500 response.",
+             `on_log` runs when a request has ended. A request whose hook fails or exceeds `time-max` gets a 500 response.",
     keys: &[
         key("lua", Text(HOOKS_NAME), Required, "Name of the application.", ""),
         key(
@@ -89,7 +89,7 @@ pub static LUA_PHASES: Section = Section {
 /// `[lua.NAME]`.
 pub static LUA: Section = Section {
     path: "[lua.NAME]",
-    about: "A Lua application, which routes use with `lua = \"NAME\"`. Each worker runs it in a VM of its own. The \
+    about: "A Lua application, which routes use with `lua = \"NAME\"`. Each worker runs it in its own VM. The \
              script is compiled, and its top level is run, by `tidegate check` and at the start; if it has an error, \
              the error is reported and the process does not start. See docs/lua.md for the interface.",
     keys: &[
@@ -169,7 +169,7 @@ pub static LUA: Section = Section {
             Size(0, 1024 * 1024 * 1024),
             Value("\"1MiB\""),
             "Largest request body, which is held in memory until it is complete. A larger body gets a 413 response.",
-            "Forms and JSON documents are smaller, and every request under way may hold this much.",
+            "Forms and JSON documents are smaller, and every request in progress may hold this much memory.",
         ),
         key(
             "pools",
@@ -199,8 +199,8 @@ pub static LUA: Section = Section {
             Value("\"30s\""),
             "How long the previous code continues after a reload has loaded new code: its requests, its timers and, if the new \
              code has no `on_handover`, its WebSocket connections, which are closed one after the other with code 1012.",
-            "Enough for requests that wait for servers, and it spreads the clients that connect again. Each VM that continues \
-             holds memory.",
+            "Enough for requests that wait for servers, and long enough to spread the clients that connect again. Each VM that \
+             continues takes memory.",
         ),
     ],
     later: &[],

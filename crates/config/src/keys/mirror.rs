@@ -12,10 +12,10 @@ const BODY_BYTES_MAX: u64 = 32 * 1024;
 /// `mirror = { ... }` of a route.
 pub static MIRROR: Section = Section {
     path: "[route.mirror]",
-    about: "Sends a copy of each request to a server of another pool, too, and drops the response: for tests of a new version \
-            with real requests. The client gets the response of its own server, and never waits for the response to the copy. \
+    about: "Sends a copy of each request to a server of another pool, too, and drops the response to the copy, to test a new \
+            version with real requests. The client gets the response of its own server, and never waits for the copy. \
             A copy is sent once, when the request is complete and on its way to its own server, and only if a server of the \
-            pool is free: copies never wait in a queue. Each worker has up to 256 copies under way, on at most an eighth of \
+            pool is free: copies never wait in a queue. Each worker has up to 256 copies in progress, on at most an eighth of \
             its connections. WebSocket connections and other upgrades are not copied, nor are requests that authenticate their \
             connection (NTLM, Negotiate). The servers cannot tell a copy from an original request, so they should not change \
             data that the client's servers use.",

@@ -39,7 +39,7 @@ pub static POOL: Section = Section {
             "sticky",
             Table(&STICKY),
             Absent,
-            "Requests of a client stay with one server, by a cookie or by a table of keys.",
+            "Keeps the requests of a client on one server, by a cookie or by a table of keys.",
             "",
         ),
         key(
@@ -69,9 +69,9 @@ pub static POOL: Section = Section {
             "slow-start",
             Duration(0, TIMEOUT_MS_MAX),
             Value("\"0s\""),
-            "How long a server that is up again gets fewer requests than its weight states: from a twentieth at first up to \
-             its weight, in equal steps. This does not apply at the start of the process, nor with `balance = { hash = ... }`.",
-            "Most servers take their full load at once. Set it for those that fill caches or compile first.",
+            "How long a server that is up again gets fewer requests than its weight implies: its share begins at a twentieth and \
+             grows in equal steps. This does not apply at the start of the process, nor with `balance = { hash = ... }`.",
+            "Most servers can take their full load at once. Set it for servers that must first fill caches or compile code.",
         ),
         key("timeouts", Table(&SERVER_TIMEOUTS), Absent, "Timeouts for servers.", ""),
         key("reuse", Table(&REUSE), Absent, "Reuse of connections to servers.", ""),
@@ -105,7 +105,7 @@ pub static POOL: Section = Section {
             TIMEOUT,
             Value("\"1s\""),
             "Time before servers are tried again after an attempt has failed with every server; at most \
-             `timeouts.connect`. During the pause, the request has no place in the queue.",
+             `timeouts.connect`. During the pause, the request is not in the queue.",
             "A server that restarts refuses connections for a moment. Most are back within a second, and an \
              error would come too early.",
         ),

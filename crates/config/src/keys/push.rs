@@ -14,7 +14,7 @@ const SUBSCRIBE: Key = key(
     "subscribe",
     Word(Subscribe::WORDS),
     Value("\"token\""),
-    "Who may subscribe. With \"token\", clients whose token names the channel; with \"users\", every client with a \
+    "Who may subscribe: with \"token\", clients whose token names the channel; with \"users\", every client with a \
      valid token that names a user; with \"anyone\", even clients without a token.",
     "A channel must not become readable by mistake.",
 );
@@ -70,7 +70,7 @@ const JOIN_LEAVE: Key = key(
     Boolean,
     Value("false"),
     "Whether the clients of a channel receive a message when another client subscribes to it or leaves it.",
-    "In a channel with many clients, each of which comes and goes, this multiplies the messages.",
+    "In a channel with many clients that come and go, this multiplies the number of messages.",
 );
 
 const CONFLATE: Key = key(
@@ -79,7 +79,8 @@ const CONFLATE: Key = key(
     Value("\"off\""),
     "Subscribers of a channel get at most one message in this time: the newest. A message after a pause is delivered at \
      once; of those that follow within the time, the newest is delivered at its end. Only without `history`.",
-    "Most messages are different events, and each of them counts. For prices, positions and counts only the newest does.",
+    "Most messages report different events, and none of them may be left out. For prices, positions and counts, only the newest \
+     message matters.",
 );
 
 const DELTAS: Key = key(
@@ -221,7 +222,7 @@ pub static PUSH: Section = Section {
             "backend",
             Table(&BACKEND),
             Absent,
-            "The application that decides what clients may do, and that learns what they do.",
+            "The application that decides what clients may do, and that is notified of what they do.",
             "",
         ),
         DELTAS,
@@ -271,8 +272,8 @@ pub static PUSH: Section = Section {
             "history-memory-max",
             Size(1 << 20, 1 << 40),
             Value("\"256MiB\""),
-            "Maximum memory of all histories, shared out among the workers. If the share of a worker \
-             is used up, the oldest messages in it are dropped first.",
+            "Maximum memory of all histories, divided equally among the workers. If the share of a worker \
+             is used up, its oldest messages are dropped first.",
             "A client that may subscribe to channels of any name cannot use up the memory of the machine.",
         ),
         key(

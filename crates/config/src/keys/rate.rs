@@ -30,13 +30,13 @@ pub static RATE: Section = Section {
             "by",
             OneOf(&[Text(KEY_OR_CLAIM), List(&Text(KEY_OR_CLAIM))]),
             Value("\"client-address\""),
-            "The value of a request by which it is counted; with an array, the combination of all its values. Behind a proxy \
+            "The value by which requests are counted; with an array, the combination of all its values. Behind a proxy \
              in `trusted` of the listener, the client's address is the one that the proxy states; IPv6 addresses count by \
              their first 64 bits, because a client usually has a whole network of this size. A request that does not have \
              exactly one value of a field, cookie or parameter is counted by the client's address. Paths are counted in the \
-             spelling in which routes compare them, with slashes merged, and without path parameters (\";...\") and a slash at \
-             the end. Hosts are counted in lower case, without the port and a dot at the end. All unknown methods are counted \
-             as one method. On a route without `host`, clients choose the host freely. With `jwt` of the route, \"claim:NAME\" \
+             normalized form in which routes compare them, with slashes merged, and without path parameters (\";...\") and a \
+             slash at the end. Hosts are counted in lower case, without the port and a dot at the end. All unknown methods are \
+             counted as one method. On a route without `host`, clients choose the host freely. With `jwt` of the route, \"claim:NAME\" \
              is a claim of the token: such a limit counts only requests with a valid token, so add another limit for requests \
              with invalid tokens.",
             "Clients cannot choose their address freely, unlike a field or a cookie.",
@@ -62,7 +62,7 @@ pub static RATE: Section = Section {
             Duration(1, 60_000),
             Value("\"5s\""),
             "How long a request waits for its 429 response. Only with then = \"tarpit\". A waiting request reaches no \
-             server and no other limit, and its client must keep its connection or stream open. At a stop of the process, \
+             server and no other limit, and its client must keep its connection or stream open. When the process stops, \
              the response is sent at once.",
             "A client that sends one request after another is slowed down to twelve requests a minute on each connection.",
         ),

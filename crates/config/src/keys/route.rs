@@ -30,7 +30,7 @@ const FIELD_VALUES: Shape = OneOf(&[Text("a value"), List(&Text("a value"))]);
 /// `[[route]]`.
 pub static ROUTE: Section = Section {
     path: "[[route]]",
-    about: "Selects requests and states what happens to them. A route has exactly one of the actions \
+    about: "Selects requests and defines what happens to them. A route has exactly one of the actions \
              `respond`, `redirect`, `synthetic`, `echo`, `push`, `lua` and `proxy`.",
     keys: &[
         key(
@@ -211,7 +211,7 @@ pub static ROUTE: Section = Section {
             "Whether X-Content-Type-Options: nosniff, X-Frame-Options: SAMEORIGIN and Referrer-Policy: \
              strict-origin-when-cross-origin are added to responses that do not have these fields, and X-Powered-By is \
              removed. Strict-Transport-Security is set by `hsts`.",
-            "A page may have to appear in frames of other sites.",
+            "Some pages must be shown in frames on other sites.",
         ),
         key("hsts", HSTS_SHAPE, Absent, HSTS_ABOUT, ""),
         key(
@@ -264,7 +264,7 @@ pub static ROUTE: Section = Section {
             "lua",
             Text("the name of a [lua.NAME]"),
             Absent,
-            "Hands the request to a Lua application. The string is its name.",
+            "Passes the request to a Lua application. The string is the name of the application.",
             "",
         ),
         key(
@@ -440,7 +440,7 @@ pub static PROXY: Section = Section {
             Text("a path with placeholders, such as \"/internal/{rest}\""),
             Absent,
             "The path that the server receives, in place of the client's; the query is kept. It has the placeholders \
-             of `request-headers`: {rest} is what `*` at the end of the route's `path` stands for, so with \
+             of `request-headers`: {rest} is the part that `*` at the end of the route's `path` matches, so with \
              path = \"/api/*\", \"/{rest}\" removes the prefix /api. Characters of a value that are not allowed in \
              a path are percent-encoded. A request gets a 400 response if the new path would have a segment \".\" or \
              \"..\", or begin with two slashes. Without it, the path is forwarded as the client sent it.",

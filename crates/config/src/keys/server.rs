@@ -53,7 +53,7 @@ pub static SERVER: Section = Section {
             "drain",
             Table(&DRAIN),
             Absent,
-            "Over what time WebSocket connections are closed at a stop, a reload and an upgrade.",
+            "The times over which WebSocket connections are closed at a stop, a reload and an upgrade.",
             "",
         ),
         key(
@@ -88,8 +88,8 @@ pub static SERVER: Section = Section {
                 "an IP address, such as \"10.0.0.2\", \"10.0.0.2:5353\" or \"[2001:db8::2]:53\"",
             )),
             Absent,
-            "The DNS servers that Lua applications ask (`tide.dns`). Without this setting, those of /etc/resolv.conf, as they \
-             are at the start and at each reload. The addresses of servers of pools come from the system's resolver.",
+            "The DNS servers that Lua applications query (`tide.dns`). Without this setting, the servers in /etc/resolv.conf, \
+             which is read at start and at each reload. The names of pools' servers are resolved by the system's resolver.",
             "",
         ),
         key(

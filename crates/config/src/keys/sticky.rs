@@ -11,7 +11,7 @@ use crate::words::Keyword as _;
 /// `sticky = { ... }` of a pool.
 pub static STICKY: Section = Section {
     path: "[pool.NAME.sticky]",
-    about: "Requests of a client stay with one server: the response to the first request sets a cookie that names the server. \
+    about: "Keeps the requests of a client on one server: the response to the first request sets a cookie that names the server. \
              If that server is down, was just unreachable or has as many requests as `connections-max` allows, another server \
              gets the request. If the named server is down, the cookie then names that other server. A server with weight 0 \
              keeps its sessions and gets no new ones. With `by` in place of `cookie`, a table that all workers share keeps the \
@@ -37,8 +37,8 @@ pub static STICKY: Section = Section {
             "same-site",
             Word(SameSite::WORDS),
             Value("\"lax\""),
-            "To which requests from other sites browsers add the cookie: \"strict\": none, \"lax\": those that open a \
-             page, \"none\": all (only with `secure`).",
+            "The requests from other sites with which browsers send the cookie. \"strict\": no requests; \"lax\": those that \
+             open a page; \"none\": all requests (only with `secure`).",
             "Browsers treat cookies without this attribute in the same way.",
         ),
         key(
@@ -95,8 +95,8 @@ pub static STICKY: Section = Section {
             "entries-max",
             Number(8, 16_777_216),
             Value("131072"),
-            "How many keys the table has room for, rounded up to a power of two; 16 bytes each. If more are in use, a new key \
-             replaces another key: first keys that were seen only once, then the keys that have been unused for longest \
+            "How many keys the table can hold, rounded up to a power of two; each key takes 16 bytes. If the table is full, a new \
+             key replaces another key: first keys that were seen only once, then the keys that have been unused for longest \
              (`sticky_evictions`).",
             "The table takes 2 MiB.",
         ),

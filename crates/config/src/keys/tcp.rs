@@ -9,7 +9,7 @@ use super::{Section, key};
 pub(super) const FORWARD_SHAPE: Shape =
     OneOf(&[Text("the name of a [pool.NAME]"), Table(&FORWARD)]);
 
-/// What `forward` does.
+/// The description of `forward`.
 pub(super) const FORWARD_ABOUT: &str = "Forwards every connection to a server of a pool without reading HTTP \
      (TCP mode), for databases, mail and other protocols. A string is the name of the pool; a table chooses it by \
      the name in the client's TLS handshake. The settings of the pool apply: `balance`, `connections-max`, the \

@@ -8,7 +8,7 @@ use super::{Section, key};
 /// `[traces]`.
 pub static TRACES: Section = Section {
     path: "[traces]",
-    about: "Spans of requests for a collector of OpenTelemetry: one span for each request, and one span for its last attempt \
+    about: "Sends spans of requests to an OpenTelemetry collector: one span for each request, and one for its last attempt \
              with a server. `trace` of [server] decides which traces are sampled. A separate thread sends the spans, so a slow \
              or unreachable collector delays no request: spans that the collector does not accept in time are lost and \
              counted.",

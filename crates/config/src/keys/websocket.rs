@@ -43,8 +43,8 @@ pub static WEBSOCKET: Section = Section {
             Word(Compression::WORDS),
             Value("\"off\""),
             "Compression of messages (permessage-deflate) with clients that offer it. With \"shared\", each message \
-             is compressed by itself, and a connection needs no memory for it. With \"dedicated\", messages refer \
-             to earlier ones, which makes small messages much shorter but takes up to 300 KiB for each connection.",
+             is compressed independently, and a connection needs no memory for it. With \"dedicated\", messages refer \
+             to earlier messages, which makes small messages much shorter but takes up to 300 KiB for each connection.",
             "Compression costs CPU time. If a message contains a secret and text chosen by an attacker, the attacker \
              can guess the secret from the lengths of compressed messages.",
         ),

@@ -179,7 +179,7 @@ fn differences_repeat_the_edits() {
         ]),
         ["del pool idle", "add pool idle { servers = [\"10.0.0.5:1\"] }"]
     );
-    // All routes are gone.
+    // All routes are removed.
     assert_eq!(
         differences_after(&[
             remove_route("*"),

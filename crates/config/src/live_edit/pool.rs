@@ -10,7 +10,7 @@ use crate::arrange::INDEXES_MAX;
 use crate::model::{Config, Origin, Pool, Stated};
 use crate::names::route_names;
 
-/// The most pools of a configuration to which a command adds one.
+/// Maximum number of pools of a configuration to which a command adds one.
 const POOLS_MAX: usize = INDEXES_MAX;
 
 /// Adds a pool after all others.
@@ -58,7 +58,7 @@ pub(super) fn remove(config: &mut Config, name: &str) -> Result<bool, String> {
     Ok(true)
 }
 
-/// What uses a pool.
+/// The users of a pool.
 fn users_of(config: &Config, at: usize) -> Vec<String> {
     let name = &config.pools[at].name;
     let routes = config.routes.iter().zip(route_names(config));

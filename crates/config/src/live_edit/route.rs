@@ -13,7 +13,7 @@ use crate::names::{distinct, route_name, route_names, unused};
 use crate::routes::check_limits;
 use crate::unreachable_routes::{COMPARED_ROUTES_MAX as COMPARED_MAX, covers};
 
-/// The most routes that commands add.
+/// Maximum number of routes that commands add.
 pub(super) const ADDED_MAX: usize = 1000;
 
 /// Adds a route: before the route of this name, or after all others.

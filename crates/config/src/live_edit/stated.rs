@@ -81,7 +81,7 @@ pub(super) fn read_pool(name: &str, text: &str, folder: &str) -> Result<Pool, St
     }
 }
 
-/// Reads what `read` reads of a text.
+/// Reads a part of a configuration from a text with `read`.
 fn read_part<T>(
     text: String,
     folder: &str,

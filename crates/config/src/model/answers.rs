@@ -1,4 +1,4 @@
-//! What a route answers by itself before its action: pages for errors, maintenance, cross-origin requests.
+//! The responses that a route sends by itself, before its action: pages for errors, maintenance, cross-origin requests.
 //! In: the reader of routes, the contents of files. Out: plain data.
 
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub struct Cors {
     pub methods: Vec<String>,
     /// The request fields; empty: those that the page asks for.
     pub headers: Vec<String>,
-    /// The response fields that pages may read besides the usual ones.
+    /// The response fields that pages may read in addition to the usual ones.
     pub expose: Vec<String>,
     /// Whether requests may have cookies. Not together with the origin "*".
     pub credentials: bool,

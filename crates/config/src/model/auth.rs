@@ -1,4 +1,4 @@
-//! Who may use a route.
+//! Authentication and permissions of a route.
 //! In: the reader of routes, the contents of files. Out: plain data.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use super::{Config, RemoteAddress, UpstreamHost};
 pub struct BasicAuth {
     /// The path of the file.
     pub file: String,
-    /// What browsers show to the user.
+    /// The name that browsers show to the user.
     pub realm: String,
     /// By name: the hash of the user's password, with its algorithm. Empty until the file is read.
     pub users: Users,
@@ -33,7 +33,7 @@ pub struct JwtAuth {
     pub is_secret: bool,
     /// The content of the file; empty until it is read.
     pub content: KeyContent,
-    /// What clients may show to the user.
+    /// The name that clients may show to the user.
     pub realm: String,
     /// The audiences of which a token must name one; empty: any.
     pub audience: Vec<String>,
@@ -71,7 +71,7 @@ impl Config {
 /// `auth = { ask = "POOL", ... }`: a server decides about each request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AskAuth {
-    /// The index of the pool that is asked.
+    /// The index of the pool of the authentication servers.
     pub pool: usize,
     /// The target of the questions: a path, perhaps with a query.
     pub target: String,

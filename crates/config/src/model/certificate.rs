@@ -1,4 +1,4 @@
-//! A certificate with its key: the files of the configuration, or what a command has given in their place.
+//! A certificate with its key: the files of the configuration, or the certificate that a command has given in their place.
 //! In: paths; PEM that was checked. Out: data.
 //! Never: shows a private key: `Debug` of a given certificate contains its summary only.
 
@@ -13,7 +13,7 @@ pub struct CertificatePaths {
     pub key: String,
     /// DER file: an OCSP response to staple.
     pub ocsp: Option<String>,
-    /// What is used in place of the files; `None`: the files.
+    /// The certificate and key that are used in place of the files; `None`: the files.
     pub given: Option<Arc<GivenCertificate>>,
 }
 
@@ -22,7 +22,7 @@ pub struct CertificatePaths {
 pub struct GivenCertificate {
     /// PEM: the certificate, the intermediate certificates, and the private key.
     pub pem: Vec<u8>,
-    /// What operators may see of it: names and expiry.
+    /// The facts that are shown to operators: names and expiry.
     pub summary: String,
 }
 

@@ -12,7 +12,7 @@ pub struct Conditions {
     pub query: Vec<NamedTest>,
     /// Conditions on cookies.
     pub cookies: Vec<NamedTest>,
-    /// Conditions on what tables have counted; each table once.
+    /// Conditions on the counts in tables; each table once.
     pub tables: Vec<TableTest>,
 }
 
@@ -32,7 +32,7 @@ impl Conditions {
 pub struct NamedTest {
     /// The name, whose case counts.
     pub name: String,
-    /// What the values must be.
+    /// The condition on the values.
     pub test: HeaderTest,
 }
 
@@ -41,11 +41,11 @@ pub struct NamedTest {
 pub struct HeaderCondition {
     /// Field name, in lower case.
     pub name: String,
-    /// What the field must be.
+    /// The condition on the field.
     pub test: HeaderTest,
 }
 
-/// What a header condition requires.
+/// The test of a header condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderTest {
     /// The field is present with any value (`true` in the file).

@@ -7,9 +7,9 @@ use tidegate_base::Span;
 use super::{Placeholder, Template};
 use crate::units::write_duration;
 
-/// The most tables of a file.
+/// Maximum number of tables of a file.
 pub const COUNT_TABLES_MAX: usize = 16;
-/// The most counts of a table.
+/// Maximum number of counts of a table.
 pub const COUNTS_MAX: usize = 8;
 
 /// `[table.NAME]`: counts of what the requests of each key do.
@@ -28,7 +28,7 @@ pub struct CountTable {
 }
 
 impl CountTable {
-    /// Bytes of memory for each key: what every entry has, the text of the key, and the counts.
+    /// Bytes of memory for each key: the fixed part of every entry, the text of the key, and the counts.
     #[must_use]
     pub fn entry_bytes(&self) -> u64 {
         let is_address = self.key.placeholders().all(|part| matches!(part, Placeholder::Client));
@@ -129,7 +129,7 @@ impl Counted {
     }
 }
 
-/// `table` of a route: what the counts of the request's key in one table must be.
+/// `table` of a route: the required counts of the request's key in one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableTest {
     /// Index of the table.
@@ -138,14 +138,14 @@ pub struct TableTest {
     pub tests: Vec<CountTest>,
 }
 
-/// What one count must be.
+/// A condition on one count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountTest {
     /// Index of the count in its table; below [`COUNTS_MAX`].
     pub count: usize,
     /// How it is compared.
     pub is: Comparison,
-    /// What it is compared with.
+    /// The bound.
     pub bound: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Over what time WebSocket connections are closed.
+//! The times over which WebSocket connections are closed.
 
 use tidegate_base::Span;
 

@@ -1,4 +1,4 @@
-//! What a route does to requests and responses besides its action: path rewriting, edits of header fields, access.
+//! What a route does to requests and responses in addition to its action: path rewriting, edits of header fields, access.
 //! In: the reader of routes. Out: plain data.
 //! Invariant: every template was checked for the place where it is used; no edit names a field that frames a message or
 //! describes a connection.
@@ -8,7 +8,7 @@ use super::{
     Mirror, Rate, Route, RouteTimeouts,
 };
 
-/// Everything that a route does to its requests and responses besides its action.
+/// Everything that a route does to its requests and responses in addition to its action.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Handling {
     /// `request-headers`: edits of the fields that the server receives. Only with the action `proxy`.
@@ -41,7 +41,7 @@ pub struct Handling {
     pub errors: Vec<ErrorPage>,
     /// `security-headers`: fields that protect browsers are added to responses.
     pub security_headers: bool,
-    /// `mirror`: copies of requests go to another pool. Only with the action `proxy`.
+    /// `mirror`: copies of requests are sent to another pool. Only with the action `proxy`.
     pub mirror: Option<Mirror>,
     /// `hooks`: a Lua application decides about requests before they are forwarded. Only with the action `proxy`.
     pub hooks: Option<Hooks>,
@@ -68,7 +68,7 @@ impl Handling {
 }
 
 impl Route {
-    /// The pools that requests of the route may be sent to, as far as they are known before files are read.
+    /// The pools that requests of the route may be sent to, if they are known before files are read.
     pub fn pools(&self) -> impl Iterator<Item = usize> {
         let own = match &self.action {
             Action::Proxy(proxy) => Some(proxy.pool.pools()),
@@ -78,7 +78,7 @@ impl Route {
         own.into_iter().flatten().chain(chosen)
     }
 
-    /// The pools that the route asks about its requests, and that get copies of them.
+    /// The pools that authorize the route's requests (`ask`), and those that get copies of them.
     pub fn also_used(&self) -> impl Iterator<Item = usize> {
         let asked = self.handling.ask.as_ref().map(|ask| ask.pool);
         asked.into_iter().chain(self.handling.mirror.as_ref().map(|mirror| mirror.pool))
@@ -170,7 +170,7 @@ pub enum Placeholder {
     Scheme,
     /// `{path}`: the path, without the query.
     Path,
-    /// `{rest}`: what the `*` at the end of the route's path stands for.
+    /// `{rest}`: the part that `*` at the end of the route's path matches.
     Rest,
     /// `{query}`: the query with its question mark; empty if there is none.
     Query,

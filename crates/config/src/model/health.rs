@@ -6,7 +6,7 @@ use tidegate_base::Span;
 /// `health` of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
-    /// What a check does.
+    /// The kind of check.
     pub kind: CheckKind,
     /// Time from the start of a check to the start of the next.
     pub every: Span,
@@ -27,7 +27,7 @@ pub struct HealthCheck {
     pub keep_alive: Option<Span>,
 }
 
-/// What a check does.
+/// The kind of check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckKind {
     /// It opens a connection.
@@ -45,7 +45,7 @@ pub struct AgentCheck {
     pub every: Span,
     /// Time for a check.
     pub timeout: Span,
-    /// What is sent to the agent first, without the end of the line that follows it; `None`: nothing.
+    /// The text that is sent to the agent first, without the end of the line that follows it; `None`: nothing.
     pub send: Option<String>,
 }
 

@@ -3,7 +3,7 @@
 
 use super::Template;
 
-/// `mirror` of a route: copies of its requests go to another pool, whose responses are dropped.
+/// `mirror` of a route: copies of its requests are sent to another pool, whose responses are dropped.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mirror {
     /// Index of the pool. It is not a pool of the route itself.
@@ -12,6 +12,6 @@ pub struct Mirror {
     pub share: u32,
     /// The values that decide; empty: a random number.
     pub key: Template,
-    /// The most bytes of the body of a copied request.
+    /// Maximum size in bytes of the body of a copied request.
     pub body_max: usize,
 }

@@ -1,7 +1,7 @@
 //! Sets of IP addresses, and the conditions of routes on the client's address.
 //! In: ranges of addresses, in any order. Out: whether an address is in one of them.
-//! Limits: `RANGES_MAX` ranges of a set that was changed. A look-up takes a number of steps that grows with the logarithm
-//! of the number of ranges.
+//! Limits: `RANGES_MAX` ranges of a set that was changed. A lookup takes a number of steps that grows with the logarithm of the
+//! number of ranges.
 //! Invariant: the stored ranges are ascending, and there is an address between each two of them: equal sets have the same
 //! ranges.
 
@@ -54,7 +54,7 @@ impl NetworkSet {
     /// The set without any address of `network`; `None` if it has none of them.
     ///
     /// # Errors
-    /// The set would have too many ranges: what remains of a range on both sides of `network` are two.
+    /// The set would have too many ranges, because removing `network` may split a range in two.
     pub fn without(&self, network: Network) -> Result<Option<Self>, String> {
         let changed = match range_of(network) {
             Range::V4(range) => without_range(&self.v4, range)

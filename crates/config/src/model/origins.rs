@@ -1,4 +1,4 @@
-//! Where the routes and pools of a configuration are from: from its file, or from commands that have edited it.
+//! The origin of each route and pool of a configuration: its file, or a command that has edited it.
 //! In: edits. Out: data, from which the edits can be repeated.
 //! Invariant: routes of the file keep the order of the file.
 
@@ -15,7 +15,7 @@ pub struct Origins {
     pub pools: Option<Vec<Origin<Pool>>>,
 }
 
-/// Where a part is from.
+/// The origin of a part: the file or a command.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Origin<T> {
     /// From the file: its index there.

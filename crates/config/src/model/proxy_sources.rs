@@ -1,4 +1,4 @@
-//! The proxies that a listener believes.
+//! The proxies whose PROXY headers a listener trusts.
 //! In: the reader of listeners. Out: plain data.
 
 use core::net::IpAddr;

@@ -12,7 +12,7 @@ pub struct Rate {
     pub count: u32,
     /// The period.
     pub per: Span,
-    /// How many requests may come at once; at least 1.
+    /// How many requests may arrive at once; at least 1.
     pub burst: u32,
     /// The key: the values of the request that are counted together. Empty values are replaced by the client's address.
     pub key: Template,

@@ -15,16 +15,16 @@ pub struct Server {
     pub reload: ReloadOn,
     /// How long a stop waits for exchanges in flight.
     pub shutdown_grace: Span,
-    /// Over what time WebSocket connections are closed.
+    /// The times over which WebSocket connections are closed.
     pub drain: DrainTimes,
-    /// Maximum number of connections of the process, shared out among the workers; `None`: what the descriptor
-    /// limit of each worker allows.
+    /// Maximum number of connections of the process, shared out among the workers; `None`: the number that the descriptor limit
+    /// of each worker allows.
     pub connections_max: Option<u32>,
     /// Value of the `Server` field; empty: the field is omitted.
     pub server_name: String,
     /// Name of this proxy in `Via` (RFC 9110 section 7.6.3).
     pub via: String,
-    /// The DNS servers that Lua applications ask; empty: those of the system.
+    /// The DNS servers that Lua applications query; empty: those of the system.
     pub name_servers: Vec<core::net::SocketAddr>,
     /// The ids of requests; `None`: only requests of routes with `{id}` have one.
     pub request_id: Option<RequestIds>,

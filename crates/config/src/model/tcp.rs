@@ -1,4 +1,4 @@
-//! Where a listener forwards connections without reading HTTP (TCP mode).
+//! The pools to which a listener forwards connections without reading HTTP (TCP mode).
 //! In: built by `config::tcp`. Out: plain data. Invariant: every index of a pool is in range.
 
 use super::HostPattern;
@@ -6,7 +6,7 @@ use super::HostPattern;
 /// `forward` of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Forward {
-    /// Every connection goes to a server of the pool with this index.
+    /// Every connection is forwarded to a server of the pool with this index.
     Pool(usize),
     /// The server name in the client's TLS handshake, which is not decrypted, chooses the pool.
     ByServerName {

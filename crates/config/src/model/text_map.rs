@@ -1,10 +1,10 @@
 //! Maps from texts to values.
 //! In: keys and values, in any order. Out: the value of the key that a text is, begins with, ends with, is an address in
 //! or is matched by.
-//! Limits: `ENTRIES_MAX` keys of `KEY_BYTES_MAX` bytes. A look-up takes a number of steps that grows with the logarithm
-//! of the number of keys, and with the number of keys that begin (or end) with each other, or of ranges of addresses that
-//! contain each other. Regular expressions are tried one after the other, so there are up to `PATTERNS_MAX` of them, and
-//! only texts of up to `MATCHED_BYTES_MAX` bytes are compared with them.
+//! Limits: `ENTRIES_MAX` keys of `KEY_BYTES_MAX` bytes. A lookup takes a number of steps that grows with the logarithm of the
+//! number of keys, and with the number of keys that begin (or end) with each other, or of ranges of addresses that contain each
+//! other. Regular expressions are tried one after the other, so there are up to `PATTERNS_MAX` of them, and only texts of up to
+//! `MATCHED_BYTES_MAX` bytes are compared with them.
 //! Invariant: the entries are sorted, so that all keys that a text begins with are the ancestors of the last key that is
 //! not greater than the text: a key between one of them and the text begins with that one, too. A range of addresses is a
 //! text of its bits, with which the bits of its addresses begin.
@@ -517,7 +517,7 @@ mod tests {
         }
     }
 
-    /// Goal: the parent links find what a comparison with each key finds.
+    /// Goal: the parent links find the same key as a comparison with each key.
     #[test]
     fn lookup_equals_a_comparison_with_each_key() {
         let mut prng = tidegate_base::Prng::new(7);

@@ -1,9 +1,9 @@
-//! Where spans of requests go.
+//! The collector that gets the spans of requests.
 //! In: settings. Out: data.
 
 use super::{Config, RemoteAddress};
 
-/// `[traces]`: spans of the requests whose traces are sampled go to a collector of OpenTelemetry.
+/// `[traces]`: the spans of requests whose traces are sampled are sent to an OpenTelemetry collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Traces {
     /// The address of the collector.
@@ -12,7 +12,7 @@ pub struct Traces {
     pub headers: Vec<(String, String)>,
     /// The name of the service that the spans belong to.
     pub service: String,
-    /// Attributes of the service besides: names and values.
+    /// Further attributes of the service: names and values.
     pub attributes: Vec<(String, String)>,
 }
 

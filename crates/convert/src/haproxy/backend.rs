@@ -9,7 +9,7 @@ use crate::units;
 
 use super::words::{Line, Section};
 
-/// What the servers of a pool have in common, and the line that stated it first.
+/// The settings that the servers of a pool have in common, and the line that set each first.
 #[derive(Default)]
 struct Shared {
     has_checks: Option<usize>,

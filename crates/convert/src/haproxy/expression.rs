@@ -9,10 +9,10 @@ use crate::units;
 
 use super::words::Line;
 
-/// The most lines of an ACL of one name.
+/// Maximum number of lines of an ACL of one name.
 const NESTED_MAX: usize = 500;
 
-/// What one term of a condition means.
+/// The meaning of one term of a condition.
 #[derive(Clone, Debug)]
 pub(super) struct Term {
     /// The conditions, any of which makes it true.
@@ -27,7 +27,7 @@ impl Term {
     }
 }
 
-/// What conditions refer to.
+/// The definitions that conditions refer to.
 #[derive(Default)]
 pub(super) struct Names {
     /// The lines of each ACL.
@@ -42,7 +42,7 @@ pub(super) struct Names {
     pub(super) sets: BTreeMap<String, String>,
 }
 
-/// What a rule's condition means, and remarks about it.
+/// The meaning of a rule's condition, and remarks about it.
 pub(super) struct Meaning {
     pub(super) clauses: Vec<Clause>,
     /// How the meaning differs from HAProxy's.
@@ -231,7 +231,7 @@ fn predefined(name: &str) -> Result<Term, String> {
 struct Criterion<'w> {
     /// The name, such as `hdr`.
     fetch: &'w str,
-    /// What is in parentheses.
+    /// The text in parentheses.
     argument: &'w str,
     /// How values are compared: `str`, `beg`, `end`, `sub`, `reg`, `dir`, `dom`, `found` or another.
     way: &'w str,

@@ -49,7 +49,7 @@ pub(super) fn template(text: &str, usage: Placement) -> Result<String, String> {
     Ok(out)
 }
 
-/// Where the bracket that encloses `text` closes.
+/// The offset at which the bracket that encloses `text` closes.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, c) in text.char_indices() {

@@ -15,7 +15,7 @@ use super::rules::{self, Effect};
 use super::words::{Line, Section};
 use super::{Sections, is_http};
 
-/// The most rules of a section that are read.
+/// Maximum number of rules of a section that are read.
 const RULES_MAX: usize = 2000;
 /// Lines that other parts of this module read.
 const READ_ELSEWHERE: [&str; 22] = [

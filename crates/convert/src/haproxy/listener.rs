@@ -7,7 +7,7 @@ use crate::units;
 
 use super::words::{Line, Section};
 
-/// What `global` states about files and TLS.
+/// The settings of `global` about files and TLS.
 #[derive(Default)]
 pub(super) struct Global {
     pub(super) crt_base: String,

@@ -51,12 +51,12 @@ const UNNEEDED_GLOBAL: [&str; 24] = [
     "maxsslconn",
 ];
 
-/// What sections refer to.
+/// The definitions that sections refer to.
 struct Sections {
     all: Vec<Section>,
     /// The name of the pool of each section with servers.
     pools: BTreeMap<String, String>,
-    /// The routes of the backends that were used so far; line 0 stands for the line that uses them.
+    /// The routes of the backends that were used so far; line 0 means the line that uses them.
     made: BTreeMap<String, Vec<Route>>,
     names: Names,
 }
@@ -334,7 +334,7 @@ fn read_tables(sections: &mut Sections, plan: &mut Plan, findings: &mut Findings
     }
 }
 
-/// The key of a table is what `track-scN` states.
+/// `track-scN` states the key of a table.
 fn note_key(key: &str, table: &str, line: usize, plan: &mut Plan, findings: &mut Findings<'_>) {
     let header = Block::named(BlockKind::Lookup, "table", table, 0).header;
     let Some(block) = plan.lookups.iter_mut().find(|own| own.header == header) else { return };

@@ -1,5 +1,5 @@
 //! HAProxy's rules for requests and responses: `http-request`, `http-response`, `redirect`, `use_backend`.
-//! In: a line. Out: what the rule does, and its condition.
+//! In: a line. Out: the effect of the rule, and its condition.
 
 use crate::condition::{Clause, Condition};
 use crate::document::Value;
@@ -11,7 +11,7 @@ use super::expression::{self, Names};
 use super::format;
 use super::words::{Line, Section};
 
-/// What a rule does.
+/// The effect of a rule.
 pub(crate) enum Effect {
     /// Ends the evaluation.
     End(Action),

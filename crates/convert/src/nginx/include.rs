@@ -6,7 +6,7 @@ use super::parse::{self, Directive};
 
 /// How `nginx -T` begins the comment before a file.
 const COMMENT: &str = "# configuration file ";
-/// The most directives: a file may be included in many places.
+/// Maximum number of directives: a file may be included in many places.
 const DIRECTIVES_MAX: usize = 200_000;
 /// The longest chain of files that include each other.
 const DEPTH_MAX: usize = 8;
@@ -39,7 +39,7 @@ pub(super) fn read(text: &str) -> (Vec<Directive>, Vec<(usize, &'static str)>) {
     if files.len() == 1 {
         return (files.pop().map(|file| file.directives).unwrap_or_default(), mistakes);
     }
-    // What comes before the first comment belongs to no file.
+    // The lines before the first comment belong to no file.
     let main = usize::from(files.first().is_some_and(|file| file.directives.is_empty()));
     let mut left = DIRECTIVES_MAX;
     let first = files.get(main).map(|file| file.directives.as_slice()).unwrap_or_default();
@@ -93,7 +93,7 @@ fn fits(pattern: &str, path: &str) -> bool {
     ends.clone().count() < 64 && ends.into_iter().any(|end| is_match(pattern, end))
 }
 
-/// Whether `text` fits a pattern in which `*` stands for characters other than a slash.
+/// Whether `text` matches a pattern in which `*` matches characters other than a slash.
 fn is_match(pattern: &str, text: &str) -> bool {
     let mut patterns = pattern.split('/');
     let mut texts = text.split('/');

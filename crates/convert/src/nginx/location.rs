@@ -19,7 +19,7 @@ use super::server::{Level, Levels, is_to_https, precede};
 use super::variables;
 use super::{Shared, set_pool_timeout, upstream};
 
-/// What a location compares, in the order in which Tidegate tries the routes.
+/// The test of a location, in the order in which Tidegate tries the routes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     /// `=`.
@@ -51,7 +51,7 @@ impl Place {
 const CLIENT_HOSTS: [&str; 4] =
     ["$host", "$http_host", "$host:$server_port", "$http_host:$server_port"];
 
-/// What is needed to read a location.
+/// The context in which a location is read.
 struct Reader<'r, 'd, 'f, 't> {
     shared: &'r mut Shared<'d>,
     plan: &'r mut Plan,
@@ -98,7 +98,7 @@ pub(super) fn routes<'d>(
             }
         }
     }
-    // What the server itself states comes before its locations.
+    // The directives of the server itself apply before its locations.
     reader.rewrites(server.inner(), &outer, &mut all);
     all
 }
@@ -191,7 +191,7 @@ fn place(location: &Directive, index: usize, findings: &mut Findings<'_>) -> Opt
     })
 }
 
-/// Whether `value` is what Tidegate sends in a field that it sets by itself.
+/// Whether `value` equals the value that Tidegate sets in the field by itself.
 fn is_own_value(name: &str, value: &str, levels: &Levels<'_, '_>) -> bool {
     const CHAINS: [&str; 3] =
         ["$proxy_add_x_forwarded_for", "$remote_addr", "$http_x_forwarded_for, $remote_addr"];
@@ -487,7 +487,7 @@ impl<'d> Reader<'_, 'd, '_, '_> {
         }
     }
 
-    /// `return`, `rewrite` and `if` of a level, which come before its other directives.
+    /// `return`, `rewrite` and `if` of a level, which apply before its other directives.
     fn rewrites(
         &mut self,
         directives: &'d [Directive],
@@ -675,7 +675,7 @@ impl<'d> Reader<'_, 'd, '_, '_> {
         precede(routes, &[condition], &ends, line, self.findings);
     }
 
-    /// Applies what the levels state about requests and responses.
+    /// Applies the directives of the levels about requests and responses.
     fn edit(&mut self, route: &mut Route, levels: &Levels<'_, 'd>, is_refusal: bool) {
         for own in
             levels.all("proxy_set_header").into_iter().chain(levels.all("grpc_set_header")).rev()

@@ -21,7 +21,7 @@ use crate::plan::Plan;
 
 use parse::Directive;
 
-/// What servers and locations refer to.
+/// The definitions that servers and locations refer to.
 #[derive(Default)]
 struct Shared<'d> {
     /// The blocks `upstream`, by name.

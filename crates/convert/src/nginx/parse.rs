@@ -186,7 +186,8 @@ impl Scanner<'_> {
         word
     }
 
-    /// What follows a backslash: nginx removes it before quotes and spaces, and keeps it in regular expressions such as `\.`.
+    /// The character after a backslash: nginx removes it before quotes and spaces, and keeps it in regular expressions such as
+    /// `\.`.
     fn escaped(&mut self, word: &mut String) {
         match self.take() {
             Some(c) if "\"' ;{}\\".contains(c) => word.push(c),

@@ -15,7 +15,7 @@ use super::Shared;
 use super::location;
 use super::parse::Directive;
 
-/// The most routes of a listener.
+/// Maximum number of routes of a listener.
 const ROUTES_MAX: usize = 5000;
 
 /// The directives of a block by their names, each with its position.
@@ -224,8 +224,8 @@ fn limits(block: &mut Block, servers: &[Levels<'_, '_>], findings: &mut Findings
     }
 }
 
-/// The largest value of a directive of all servers of an address, and its line; `None` if no server states one that can be read.
-/// A server that does not state one has `default`, as in nginx.
+/// The largest value of a directive of all servers of an address, and its line; `None` if no server states a readable value. A
+/// server that does not state one has `default`, as in nginx.
 fn largest(
     servers: &[Levels<'_, '_>],
     name: &str,

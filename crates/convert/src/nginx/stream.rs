@@ -11,7 +11,7 @@ use crate::units;
 use super::parse::Directive;
 use super::upstream;
 
-/// What the servers of a stream refer to.
+/// The definitions that the servers of a stream refer to.
 struct Names<'d> {
     upstreams: BTreeMap<&'d str, &'d Directive>,
     /// The blocks `map` of the server name of TLS, by their variable.

@@ -80,7 +80,7 @@ pub(super) fn pool(
     pool
 }
 
-/// A server, and what `max_fails` and `fail_timeout` state first.
+/// Converts a server. `eject`: the `max_fails` and `fail_timeout` of the first server that has them, with the line.
 fn server(
     directive: &Directive,
     port: u16,

@@ -62,7 +62,7 @@ fn placeholder(name: &str) -> Option<String> {
     })
 }
 
-/// What requests are counted or hashed by: the names of `by` of `rate`.
+/// The key by which requests are counted or hashed: the names of `by` of `rate`.
 pub(super) fn key(text: &str) -> Option<String> {
     Some(match text {
         "$binary_remote_addr" | "$remote_addr" => "client-address".to_owned(),

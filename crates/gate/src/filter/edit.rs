@@ -28,7 +28,7 @@ impl<'a, S: ResponseSink> Edited<'a, S> {
         Self { sink, edits, values, is_final: false, is_added: false, has_defaults: 0 }
     }
 
-    /// The sink behind the filter.
+    /// The next sink.
     pub const fn sink(&self) -> &S {
         &self.sink
     }

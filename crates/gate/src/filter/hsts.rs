@@ -29,7 +29,7 @@ impl<'a, S: ResponseSink> Hsts<'a, S> {
         Self { sink, value, is_final: false, is_added: false }
     }
 
-    /// The sink behind the filter.
+    /// The next sink.
     pub const fn sink(&self) -> &S {
         &self.sink
     }

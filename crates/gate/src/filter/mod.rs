@@ -4,12 +4,12 @@
 //! Invariant: a filter keeps the order of calls that `wire::message::ResponseSink` requires.
 //!
 //! To add a filter on heads (compression, header rewriting, a script):
-//! - Write `filter/NAME.rs`: a struct with the sink `S` behind it and the settings, and `impl<S:
-//!   ResponseSink> ResponseSink` for it. Pass every call on, and change only what the filter is about.
-//!   [`hsts::Hsts`] is the pattern: it drops a field in `field` and `received`, and adds one in `length`.
+//! - Write `filter/NAME.rs`: a struct with the next sink `S` and the settings, and `impl<S: ResponseSink> ResponseSink` for it.
+//!   Pass every call on, and change only the parts that concern the filter. [`hsts::Hsts`] is the pattern: it drops a field in
+//!   `field` and `received`, and adds one in `length`.
 //! - Decide in `begin` whether the filter applies to the response: interim responses (1xx) also pass filters.
-//! - A filter that changes the body calls `length(BodyLength::Streamed)` behind it unless it knows the new
-//!   length. It decides before `length` arrives, from the fields so far, and withholds the ones that are no
+//! - A filter that changes the body calls `length(BodyLength::Streamed)` on the next sink unless it knows the new
+//!   length. It decides before `length` arrives, from the fields so far, and withholds those that are no
 //!   longer true: Content-Length, Accept-Ranges, a strong ETag. Changing the bytes of the body needs a second
 //!   trait, which does not exist yet.
 //! - Add a variant to [`Filtered`], or put the new filter around or inside another one. The filter that must
@@ -34,7 +34,7 @@ use hsts::Hsts;
 pub struct Filters<'a> {
     /// The value of Strict-Transport-Security, empty if the field is not sent.
     pub hsts: &'a str,
-    /// What the route does to its responses, and the values of the request.
+    /// The route's changes to its responses, and the values of the request.
     pub rules: Option<(&'a ResponseRules, &'a [u8])>,
 }
 
@@ -101,7 +101,7 @@ impl<'a, S: ResponseSink> Filtered<'a, S> {
         }
     }
 
-    /// The sink behind the filters.
+    /// The sink after the filters.
     pub const fn sink(&self) -> &S {
         match self {
             Self::Plain(sink) => sink,

@@ -23,7 +23,7 @@ pub(super) struct Followed {
     pub(super) empty: ReadingSet,
     /// The readings that have merged slashes.
     pub(super) merged: ReadingSet,
-    /// What the tokens contain that makes some readings differ (`PLAIN_SEMICOLON` and the constants after it).
+    /// The kinds of tokens that make some readings differ (`PLAIN_SEMICOLON` and the constants after it).
     pub(super) differences: u8,
     /// The tokens since the last plain slash.
     pub(super) segment: Part,

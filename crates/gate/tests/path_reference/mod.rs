@@ -1,13 +1,13 @@
 //! A simple, slow normalisation of paths with the meaning of `tidegate_gate::path`, for comparison with it.
-//! In: a path. Out: its canonical spelling, or an error; every reading of an ambiguous path as a whole.
+//! In: a path. Out: its canonical form, or an error; every reading of an ambiguous path as a whole.
 //! Each step is a pass over the whole path, so that each can be compared with the rule that it implements.
 
 /// The result of normalising a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Normalized<'s> {
-    /// The path was in its canonical spelling already.
+    /// The path was in its canonical form already.
     Same,
-    /// The canonical spelling, for matching. Only percent-encodings differed. The path is still forwarded as
+    /// The canonical form, for matching. Only percent-encodings differed. The path is still forwarded as
     /// sent, so that a signature over it remains valid.
     Equivalent(&'s str),
     /// The path has dot segments. Both readings are for matching.
@@ -131,7 +131,7 @@ const READINGS: [&[Step]; 11] = {
     ]
 };
 
-/// The readings of an ambiguous path without dot segments, in the spelling of patterns.
+/// The readings of an ambiguous path without dot segments, in the form of patterns.
 pub struct Readings<'s> {
     /// The canonical path, followed by the current reading of it.
     scratch: &'s mut Vec<u8>,
@@ -246,7 +246,7 @@ fn decode_byte(encoded: &[u8]) -> Option<(u8, &[u8])> {
     }
 }
 
-/// Whether a path is certainly in its canonical spelling and read in the same way by all servers: nothing is
+/// Whether a path is certainly in its canonical form and read in the same way by all servers: nothing is
 /// encoded, and there is no backslash, no parameter, and no segment that is empty or begins with a dot.
 fn is_plain(path: &[u8]) -> bool {
     let mut before = b'/';
@@ -278,13 +278,13 @@ fn forms_encoding(path: &[u8]) -> bool {
     false
 }
 
-/// Writes `path` in the spelling of patterns to `out`, and overwrites its contents.
+/// Writes `path` in the form of patterns to `out`, and overwrites its contents.
 fn write_canonical(path: &str, out: &mut Vec<u8>) {
     out.clear();
     decode_plain(path.as_bytes(), out);
 }
 
-/// Appends the canonical spelling of a path or segment: decodes encoded characters that are not delimiters.
+/// Appends the canonical form of a path or segment: decodes encoded characters that are not delimiters.
 fn decode_plain(encoded: &[u8], out: &mut Vec<u8>) {
     let mut rest = encoded;
     while let Some((byte, after)) = decode_byte(rest) {

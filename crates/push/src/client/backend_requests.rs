@@ -1,6 +1,6 @@
-//! What a client may do only with the consent of the application's backend.
-//! In: commands of the client; decisions of the backend. Out: requests; then what the command does.
-//! Never: asks about a second command before the first one is answered; handles a command before those that came earlier.
+//! The commands of a client that need the consent of the application's backend.
+//! In: commands of the client; decisions of the backend. Out: requests; then the effect of the command.
+//! Never: asks about a second command before the first one is answered; handles a command before those that arrived earlier.
 //! Limits: for each client, one request about a command and one about an expiry (`expiry.rs`) at a time.
 //! Invariant: while `Connection::awaits_backend`, `receive` handles no command.
 
@@ -29,24 +29,24 @@ use crate::position::Since;
 use crate::publication::is_too_deep;
 use crate::settings::{Error, HubSettings};
 
-/// What is known of a client for events to the backend.
+/// The facts about a client for events to the backend.
 #[derive(Debug)]
 pub(super) struct Backing {
     /// Fields of the client's first request: `name: value`, each followed by a line feed.
     fields: Box<[u8]>,
     /// How the client is connected.
     transport: &'static str,
-    /// What the backend has stated about the connection: JSON; empty: nothing.
+    /// The backend's data about the connection (`meta`): JSON; empty: no data.
     meta: Box<str>,
     /// The command that waits for its decision.
     asked: Option<Asked>,
-    /// The backend decides at `expires_at` whether the connection goes on.
+    /// The backend decides at `expires_at` whether the connection continues.
     is_renewed: bool,
     /// The state of the requests about the expiry of the connection and its subscriptions.
     round: Round,
 }
 
-/// What a request is about. Each client has at most one request of each kind in flight.
+/// The subject of a request. Each client has at most one request of each kind in flight.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum BackendRequestKind {
     /// A command. Later commands of the client wait.
@@ -55,12 +55,12 @@ pub enum BackendRequestKind {
     Expiry,
 }
 
-/// The command that the backend was asked about.
+/// The command that the request to the backend is about.
 #[derive(Debug)]
 enum Asked {
     Connect {
         id: u32,
-        /// Where the client was in channels that it did not subscribe to itself.
+        /// The client's last positions in channels to which the application has subscribed it.
         resumes: Resumes,
     },
     Subscribe {
@@ -105,7 +105,7 @@ impl BackendRequest {
     }
 }
 
-/// Who disconnects a client: Tidegate, or the application with its own code and reason.
+/// The party that disconnects a client: Tidegate, or the application with its own code and reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Disconnection {
     /// By this program.
@@ -134,7 +134,7 @@ impl HubSettings {
     }
 }
 
-/// What the caller needs.
+/// The facts that the caller needs.
 impl Connection {
     /// A client whose hub has a backend. `fields`: those of its first request that events repeat.
     #[must_use]
@@ -431,7 +431,7 @@ impl Connection {
         self.begin_welcome(context, id, grant, resumes, out);
     }
 
-    /// Notes what events to the backend state about the connection.
+    /// Notes the data about the connection that events to the backend contain.
     pub(super) fn set_meta(&mut self, meta: Box<str>) {
         if let Some(backing) = &mut self.backing {
             backing.meta = meta;
@@ -504,7 +504,7 @@ impl Connection {
         }
     }
 
-    /// The message that the backend permits, perhaps in place of what the client has sent.
+    /// The message that the backend permits, perhaps in place of the client's message.
     fn order_of<K>(
         &self,
         context: &Context<'_, K>,

@@ -1,6 +1,6 @@
 //! The messages between a hub and its clients, and their two encodings.
 //! In: messages of a client; replies and pushes as values. Out: commands; bytes for the client.
-//! Never: decides what a reply contains; mixes the encodings of a connection.
+//! Never: decides the content of a reply; mixes the encodings of a connection.
 //! Limits: those of the encodings.
 
 use std::sync::Arc;
@@ -77,7 +77,7 @@ pub enum Answer<'a> {
     },
 }
 
-/// What the reply to `connect` states.
+/// The contents of the reply to `connect`.
 #[derive(Clone, Copy, Debug)]
 pub struct Connected<'c> {
     /// The name of the client.
@@ -98,12 +98,12 @@ pub struct Connected<'c> {
     pub entries: &'c [u8],
 }
 
-/// What the reply to `subscribe` states.
+/// The contents of the reply to `subscribe`.
 #[derive(Clone, Copy, Debug)]
 pub struct Joined<'a> {
     /// The position before the first publication that the client gets; `None` if the channel has no history.
     pub position: Option<Position>,
-    /// What the client missed; `None` if the client did not state a position.
+    /// The messages that the client missed; `None` if the client did not send a position.
     pub recovered: Option<&'a Recovered>,
     /// Publications may be patches.
     pub has_deltas: bool,

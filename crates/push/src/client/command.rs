@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::filter::Stated;
 
-/// The most commands of one message.
+/// Maximum number of commands of one message.
 pub const COMMANDS_MAX: usize = 1024;
 
 /// A command of a client. Exactly one member is set, except in a pong, which has none.
@@ -75,7 +75,7 @@ pub struct Connect<'a> {
     /// The token of the connection; empty: none.
     #[serde(default)]
     pub token: String,
-    /// What the client states for the application.
+    /// Data of the client for the application.
     #[serde(borrow)]
     pub data: Option<&'a RawValue>,
     /// The name of its library.
@@ -84,18 +84,18 @@ pub struct Connect<'a> {
     /// The version of its library.
     #[serde(default)]
     pub version: String,
-    /// Where it was in channels that it did not subscribe to itself.
+    /// Its last positions in channels to which the application has subscribed it.
     #[serde(default)]
     pub subs: BTreeMap<String, Resume>,
-    /// The data is no JSON.
+    /// The data is not JSON.
     #[serde(skip)]
     pub has_foreign_data: bool,
 }
 
-/// Where a client was in a channel that it did not subscribe to itself.
+/// A client's last position in a channel to which the application has subscribed it.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Resume {
-    /// The client wants what it missed.
+    /// The client requests the messages that it missed.
     #[serde(default)]
     pub recover: bool,
     /// The epoch of its position.
@@ -115,13 +115,13 @@ pub struct Subscribe<'a> {
     /// The token of the subscription; empty: none.
     #[serde(default)]
     pub token: String,
-    /// What the client states for the application.
+    /// Data of the client for the application.
     #[serde(borrow)]
     pub data: Option<&'a RawValue>,
-    /// The data is no JSON.
+    /// The data is not JSON.
     #[serde(skip)]
     pub has_foreign_data: bool,
-    /// The client wants what it missed.
+    /// The client requests the messages that it missed.
     #[serde(default)]
     pub recover: bool,
     /// The epoch of the client's position.
@@ -133,13 +133,13 @@ pub struct Subscribe<'a> {
     /// How publications may refer to earlier ones; empty: not at all.
     #[serde(default)]
     pub delta: String,
-    /// Bit 2: the client wants an error instead of `recovered: false`.
+    /// Bit 2: the client requests an error instead of `recovered: false`.
     #[serde(default)]
     pub flag: u64,
-    /// Which messages the client wants, by their tags; `None`: all of them.
+    /// Which messages the client requests, by their tags; `None`: all of them.
     #[serde(rename = "tf")]
     pub filter: Option<Stated>,
-    /// What the client subscribes to; 0: the messages of a channel.
+    /// The kind of subscription; 0: the messages of a channel.
     #[serde(default, rename = "type")]
     pub kind: i32,
 }
@@ -172,7 +172,7 @@ pub struct Rpc<'a> {
     /// The arguments.
     #[serde(borrow)]
     pub data: Option<&'a RawValue>,
-    /// The data is no JSON.
+    /// The data is not JSON.
     #[serde(skip)]
     pub has_foreign_data: bool,
 }

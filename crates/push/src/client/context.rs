@@ -1,5 +1,5 @@
-//! What a client works with while it handles a message, a decision or a check.
-//! In: the hub, settings, the time, bounds of the caller. Out: what the caller must do besides sending replies.
+//! The context in which a client handles a message, a decision or a check.
+//! In: the hub, settings, the time, bounds of the caller. Out: further work for the caller, in addition to sending replies.
 
 use crate::client::backend_requests::BackendRequest;
 use crate::effort;
@@ -8,13 +8,13 @@ use crate::queue::Queue;
 use crate::settings::{Error, HubSettings, Hubs};
 use crate::token::{Claims, Refusal, Verifier};
 
-/// What a client works with.
+/// The context in which a client's messages are handled.
 pub struct Context<'c, K> {
     /// The hubs of the worker.
     pub hub: &'c mut Hub<K>,
     /// Their settings.
     pub settings: &'c Hubs,
-    /// What verifies tokens.
+    /// The verifier of tokens.
     pub verifier: &'c Verifier,
     /// Whether a signature by a public key may be verified, which takes long. After one, no second one may.
     pub may_verify: bool,
@@ -39,7 +39,7 @@ pub struct Context<'c, K> {
     pub effort: u32,
     /// How many publications were refused because of `publish-rate`.
     pub over_rate: u64,
-    /// What the caller must ask the backend.
+    /// The requests to the backend that the caller must send.
     pub request: Option<BackendRequest>,
     /// The response of the backend was not a decision.
     pub is_reply_invalid: bool,

@@ -19,7 +19,7 @@ use crate::stream::Recovered;
 /// The patch format that clients may request.
 pub(super) const FOSSIL: &str = "fossil";
 
-/// The most memory that the filters of a connection take.
+/// Maximum memory that the filters of a connection take.
 pub const FILTERS_BYTES_MAX: usize = 32 * 1024;
 
 /// The optional features of a subscription.

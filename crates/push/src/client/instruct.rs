@@ -1,4 +1,4 @@
-//! What the application does with a client: the instructions of the server API.
+//! Carries out the application's instructions (server API) for one client.
 //! In: instructions that concern the client. Out: calls of the hub; pushes for the client.
 //! Never: tells the client of a subscription before the owner has replied.
 //! Limits: `channels-max` of the hub; recovered messages of `Context::room` bytes, as for a client that subscribes.
@@ -73,7 +73,7 @@ impl Connection {
         let Some(subscription) = self.subscriptions.get(channel) else { return };
         match subscription.waiting.as_ref().map(|waiting| &waiting.asker) {
             Some(Asker::Client(id)) => self.codec.encode_error(out, *id, Error::PermissionDenied),
-            // The client does not know of the subscription.
+            // The client has not been notified of the subscription.
             Some(Asker::Application | Asker::Connect) => {}
             None => {
                 let (code, reason) = (2000, "server unsubscribe");

@@ -1,4 +1,4 @@
-//! Centrifugo's client protocol, version 2, as JSON: reads commands, writes replies and pushes, each in a line of its own.
+//! Centrifugo's client protocol, version 2, as JSON: reads commands, writes replies and pushes, each on its own line.
 //! In: the text of a message. Out: commands; lines. Never: emits a blank line, or a line break within a line.
 //! Limits: those of the WebSocket message that carries the commands.
 

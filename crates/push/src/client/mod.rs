@@ -1,9 +1,9 @@
-//! A client that speaks Centrifugo's client protocol: its session, subscriptions and rights.
+//! A client that speaks Centrifugo's client protocol: its session, subscriptions and permissions.
 //! In: its messages, replies of the hub. Out: calls of the hub; replies and pushes for the client; a disconnect.
-//! Never: knows how they are encoded (`codec.rs`) or reach the client; lets a client do what its namespace does not allow.
+//! Never: knows how messages are encoded (`codec.rs`) or reach the client; lets a client exceed the permissions of its namespace.
 //! Limits: `channels-max` and `message-max` of the hub; `COMMANDS_MAX` commands in a message, `QUERIES_MAX` of them
 //! about history and presence; replies of `Context::room` bytes. `Context::effort` lets the caller bound the messages.
-//! What needs the consent of the application's backend is in `backend_requests.rs`.
+//! Commands about which the application's backend decides are in `backend_requests.rs`.
 //! Invariant: each entry of `subscriptions` has a place in the hub until `leave_all`.
 
 pub mod backend_requests;
@@ -47,9 +47,9 @@ pub use disconnect::Disconnect;
 
 /// How long a client may stay after its token has expired, in seconds.
 const EXPIRED_GRACE_SECONDS: u64 = 25;
-/// The most publications that a client reads from the history at once.
+/// Maximum number of publications that a client reads from the history at once.
 const HISTORY_MAX: u32 = 300;
-/// The most commands about history and presence in a message.
+/// Maximum number of commands about history and presence in a message.
 const QUERIES_MAX: u16 = 32;
 /// The bytes of replies to a message beyond which its further commands about history and presence are refused.
 const QUERY_REPLIES_BYTES_MAX: u32 = 256 * 1024;
@@ -67,7 +67,7 @@ pub struct Connection {
     client: Arc<str>,
     /// Its user; empty: anonymous.
     user: Arc<str>,
-    /// What other clients see of the user: JSON; empty: nothing.
+    /// The data about the user that other clients see: JSON; empty: no data.
     conn_info: Arc<str>,
     /// `connect` has succeeded.
     is_connected: bool,
@@ -77,21 +77,21 @@ pub struct Connection {
     subscriptions: BTreeMap<Arc<str>, Subscription>,
     /// The memory of the filters of all subscriptions.
     filters_bytes: u32,
-    /// How requests name the session, if its commands come in requests.
+    /// How requests name the session, if its commands arrive in requests.
     emulated: Option<Box<Emulated>>,
-    /// What events to the backend need; `None` if the hub has none.
+    /// The data for events to the backend; `None` if the hub has no backend.
     backing: Option<Box<Backing>>,
     /// The reply to `connect`, while it waits for owners of channels.
     welcome: Option<Box<Welcome>>,
     /// `connect` has failed: the client gets no further reply.
     has_failed: bool,
-    /// What was handled of a message whose rest is still to be handed over.
+    /// How much of a message was handled, while its rest is still to be handed over.
     handled: Handled,
-    /// What it has used of the hub's `publish-rate`.
+    /// How much it has used of the hub's `publish-rate`.
     pace: Pace,
 }
 
-/// What was handled of a message.
+/// How much of a message was handled.
 #[derive(Clone, Copy, Default, Debug)]
 struct Handled {
     /// Its commands.
@@ -104,7 +104,7 @@ struct Handled {
 
 #[derive(Debug)]
 struct Emulated {
-    /// The name of the session, and what only its client knows of it.
+    /// The name of the session, and the secret that only its client has.
     session: String,
     secret: Secret,
     /// The worker of the session.
@@ -121,9 +121,9 @@ struct Subscription {
     is_visible: bool,
     /// When its token expires, in seconds since 1970.
     expires_at: Option<u64>,
-    /// The backend decides then whether the subscription goes on.
+    /// The backend decides then whether the subscription continues.
     is_renewed: bool,
-    /// What it has that most subscriptions have not.
+    /// Features that most subscriptions do not have.
     features: Option<Box<Features>>,
 }
 
@@ -136,7 +136,7 @@ impl Subscription {
 
 #[derive(Clone, Debug)]
 struct Waiting {
-    /// What waits for the owner's reply.
+    /// The requester that waits for the owner's reply.
     asker: Asker,
     /// The offset that the client stated.
     since: Option<u64>,
@@ -144,7 +144,7 @@ struct Waiting {
     rejects_unrecovered: bool,
     /// Data of the application for the client.
     data: Box<str>,
-    /// What others see of the client in the channel only: JSON; empty: nothing.
+    /// The data about the client that others see only in this channel: JSON; empty: no data.
     chan_info: Box<str>,
     /// The backend renews the subscription.
     is_renewed: bool,
@@ -158,7 +158,7 @@ enum Permission {
     OfBackend,
 }
 
-/// What a namespace or a token grants a client that subscribes.
+/// The grant of a namespace or a token for a subscription.
 #[derive(Default)]
 struct SubscribeGrant {
     /// Others see it there.
@@ -167,11 +167,11 @@ struct SubscribeGrant {
     expires_at: Option<u64>,
     /// Data of the application: JSON; empty: none.
     data: Box<str>,
-    /// What others see of it there: JSON; empty: nothing.
+    /// The data about the client that others see there: JSON; empty: no data.
     info: Box<str>,
 }
 
-/// What has asked for a subscription.
+/// The requester of a subscription.
 #[derive(Clone, Debug)]
 enum Asker {
     /// The command of the client with this id.
@@ -214,7 +214,7 @@ impl Connection {
         }
     }
 
-    /// A client whose commands come in requests, which name its session.
+    /// A client whose commands arrive in requests, which name its session.
     #[must_use]
     pub fn emulated(mut self, name: &SessionName, worker: u16) -> Self {
         let (session, secret) = (name.encode(), name.secret);
@@ -596,7 +596,7 @@ impl Connection {
 
     fn unsubscribe<K: Copy + Eq>(&mut self, context: &mut Context<'_, K>, channel: &str) {
         let Some(subscription) = self.remove_subscription(channel) else { return };
-        // What waits must not be taken for messages of a later subscription, which may have another filter.
+        // Waiting messages must not be taken for messages of a later subscription, which may have another filter.
         if let Some(queue) = &mut context.queue {
             context.effort = context.effort.saturating_add(effort::of_queue(queue.len()));
             queue.forget(channel);
@@ -614,7 +614,7 @@ impl Connection {
         Some(subscription)
     }
 
-    /// Ends all subscriptions. The client has gone.
+    /// Ends all subscriptions. The client has disconnected.
     pub fn leave_all<K: Copy + Eq>(
         &mut self,
         hub: &mut Hub<K>,
@@ -704,7 +704,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Asks for the clients of a channel. `counts`: only for their number.
+    /// Requests the clients of a channel, or with `counts` only their number.
     fn presence<K: Copy + Eq>(
         &mut self,
         context: &mut Context<'_, K>,
@@ -792,7 +792,7 @@ impl Connection {
             return Err(Disconnect::CLOSED);
         }
         if !self.is_connected {
-            // The wait for the backend has a timeout of its own, and owners always reply.
+            // The wait for the backend has its own timeout, and owners always reply.
             return if self.is_waiting() { Ok(()) } else { Err(Disconnect::STALE) };
         }
         let now = context.unix_seconds;
@@ -813,7 +813,7 @@ impl Connection {
         Ok(())
     }
 
-    /// What other clients see of the client. `chan_info`: JSON that it has in one channel; empty: none.
+    /// The data about the client that other clients see. `chan_info`: JSON for one channel only; empty: none.
     fn visitor(&self, chan_info: &str) -> PresentClient {
         let mut info = Vec::new();
         info.extend_from_slice(b"{\"user\":");
@@ -834,14 +834,14 @@ impl Connection {
     }
 }
 
-/// What a client gets that subscribes.
+/// The properties of a new subscription.
 #[derive(Default)]
 struct Granted {
     /// Others see it.
     is_visible: bool,
     /// When the subscription ends.
     expires_at: Option<u64>,
-    /// What the subscription has besides.
+    /// Further features of the subscription.
     features: Option<Box<Features>>,
 }
 
@@ -857,7 +857,7 @@ fn is_everything_left(room: usize, out: &[u8]) -> bool {
     room > 0 && out.is_empty()
 }
 
-/// A command that wants a reply has an id.
+/// A command that requires a reply has an id.
 fn require(id: u32) -> Result<u32, Disconnect> {
     if id > 0 { Ok(id) } else { Err(Disconnect::BAD_REQUEST) }
 }

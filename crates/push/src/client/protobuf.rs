@@ -1,6 +1,6 @@
 //! Centrifugo's client protocol, version 2, as Protocol Buffers: commands in, replies and pushes out, each after its
 //! length.
-//! In: the bytes of a message. Out: commands; bytes. Never: panics; keeps what a client sends in unknown fields.
+//! In: the bytes of a message. Out: commands; bytes. Never: panics; keeps unknown fields of a client.
 //! Limits: those of the WebSocket message that carries the commands.
 //! Invariant: the numbers of fields are those of Centrifugo's `client.proto`, which every client library contains.
 
@@ -317,7 +317,7 @@ fn put_connected(out: &mut Vec<u8>, connected: &Connected<'_>) {
     put_flag(out, 8, connected.ping_seconds.is_some());
     put_bytes(out, 9, connected.session.as_bytes());
     put_bytes(out, 10, connected.node.as_bytes());
-    // Fields may come in any order.
+    // Fields may be in any order.
     out.extend_from_slice(connected.entries);
 }
 
@@ -387,7 +387,7 @@ fn put_publication(out: &mut Vec<u8>, publication: &Publication, body: Body<'_>)
     }
 }
 
-/// What clients see of another one, as the hub keeps it.
+/// The data that clients see about another client, as the hub keeps it.
 #[derive(Default, Deserialize)]
 struct Info<'a> {
     #[serde(borrow)]
@@ -400,7 +400,7 @@ struct Info<'a> {
     chan_info: Option<&'a RawValue>,
 }
 
-/// Appends what clients see of another one.
+/// Appends the data that clients see about another client.
 fn put_info(out: &mut Vec<u8>, json: &str) {
     let info: Info<'_> = serde_json::from_str(json).unwrap_or_default();
     put_bytes(out, 1, info.user.as_bytes());
@@ -494,7 +494,7 @@ mod tests {
     fn commands_of_a_message_are_read_in_order() {
         let mut message = command(1, 4, |out| {
             put_bytes(out, 1, b"a.b.c");
-            // Fields that this program does not know.
+            // Fields that are unknown to this program.
             put_bytes(out, 4, b"js");
             put_number(out, 700, 1);
         });

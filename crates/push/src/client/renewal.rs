@@ -1,6 +1,7 @@
 //! Tokens that clients renew in time: that of the connection, and those of subscriptions.
 //! In: tokens. Out: when the connection or a subscription ends; replies.
-//! Never: accepts a token of another user or for another purpose; renews what the backend renews (`backend_requests.rs`).
+//! Never: accepts a token of another user or for another purpose; renews connections and subscriptions that the backend renews
+//! (`backend_requests.rs`).
 
 use crate::client::codec::Answer;
 use crate::client::command::Renewal;

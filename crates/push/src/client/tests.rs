@@ -1,5 +1,5 @@
 //! Sessions of one client with a hub of one worker: what replies may cost, and what the application does with it.
-//! In: messages of the client, instructions. Out: what the client is sent.
+//! In: messages of the client, instructions. Out: the messages for the client.
 
 use super::*;
 use crate::token::Verifier;
@@ -25,7 +25,7 @@ impl Fixture {
         Self::with("")
     }
 
-    /// The hub has these settings besides.
+    /// Adds these settings to those of the hub.
     fn with(settings: &str) -> Self {
         let text = format!(
             "[[listener]]\nbind = \"127.0.0.1:80\"\n[push.p]\nanonymous = true\nsubscribe = \"anyone\"\n\
@@ -66,7 +66,7 @@ impl Fixture {
         })
     }
 
-    /// Lets the client work. Returns what it is sent.
+    /// Lets the client work. Returns the messages that it receives.
     fn work(
         &mut self,
         work: impl FnOnce(&mut Connection, &mut Context<'_, u32>, &mut Vec<u8>),
@@ -482,14 +482,14 @@ mod audiences {
         assert_eq!(reply.matches("\"data\"").count(), 2, "{reply}");
         assert!(reply.contains("\"offset\":3,\"tags\"") && reply.contains("\"offset\":5,\"tags\""));
         assert!(reply.contains("\"recovered\":true") && reply.contains(",\"offset\":2,"));
-        // Nothing is left: the client goes on after the newest message.
+        // Nothing is left: the client continues after the newest message.
         let none = ODD.replace("odd", "none");
         let reply = scene.subscribe(1, "a", &recover(2, &none));
         assert!(
             reply.contains("\"recovered\":true") && reply.contains(",\"offset\":6,"),
             "{reply}"
         );
-        // What is lost is lost with a filter, too.
+        // Lost messages are lost with a filter, too.
         let reply = scene.subscribe(2, "a", &recover(9, ODD));
         assert!(reply.contains("\"was_recovering\":true") && !reply.contains("\"recovered\":true"));
     }

@@ -19,7 +19,7 @@ use crate::settings::Error;
 use crate::stream::Recovered;
 use crate::token::{Claims, Refusal};
 
-/// Where a client was in channels that it did not subscribe to itself.
+/// A client's last positions in channels to which the application has subscribed it.
 pub(super) type Resumes = BTreeMap<String, Resume>;
 
 /// The reply to `connect` that waits for owners.
@@ -35,7 +35,7 @@ pub(super) struct Welcome {
     entries: Vec<u8>,
 }
 
-/// What a token or the backend grants a client that connects.
+/// The grant of a token or the backend for a client that connects.
 #[derive(Debug, Default)]
 pub(super) struct ConnectGrant {
     /// Data of the application: JSON; empty: none.
@@ -90,7 +90,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Notes what the token of the connection states.
+    /// Notes the claims of the connection's token.
     fn take_claims(&mut self, claims: &Claims) -> Result<ConnectGrant, Refusal> {
         let (info, meta) = (claims.info()?, claims.meta()?);
         let subscriptions = claims.subscriptions()?;

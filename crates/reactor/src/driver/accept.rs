@@ -36,7 +36,7 @@ pub(super) struct ListenerSlot<H> {
     pub(super) address: Address,
     /// Whether the kernel may have connections waiting.
     backlogged: bool,
-    /// The most connections that may wait in the kernel.
+    /// Maximum number of connections that may wait in the kernel.
     backlog: u32,
     /// After `stop_listening`: how many connections the listener may still accept. It starts at the size of
     /// the backlog. Without this limit, new clients could keep a stopped listener open indefinitely.

@@ -45,7 +45,7 @@ pub(super) struct Lingering {
 impl Lingering {
     /// Stale ids that `order` may hold even if few connections wait.
     const STALE_MAX: usize = 64;
-    /// The most connections that one search examines.
+    /// Maximum number of connections that one search examines.
     const LOOKS_MAX: usize = 8;
 
     /// Notes that a connection no longer waits.
@@ -106,7 +106,7 @@ impl<K: Kernel> Loop<K> {
         self.lingering.order.push_back(self.slots.id(index));
     }
 
-    /// Starts a graceful close; the id is stale afterwards. `reads`: what the peer still sends is read and discarded.
+    /// Starts a graceful close; the id is stale afterwards. `reads`: further bytes of the peer are read and discarded.
     pub(super) fn close_gracefully(&mut self, sock: SockId, reads: bool) {
         let index = sock.index;
         let Some(slot) = self.slots.find_mut(sock) else {
@@ -130,8 +130,8 @@ impl<K: Kernel> Loop<K> {
         self.mark_dirty(index);
     }
 
-    /// Sends the output of a closing connection. If some of it remains, takes the first look at it; later looks are
-    /// compared with this one.
+    /// Sends the output of a closing connection. If some of it remains, checks it for the first time; later looks are compared
+    /// with this one.
     pub(super) fn flush_closing(&mut self, index: u32) {
         if !self.slots.at(index).blocked {
             self.send_pending(index);
@@ -157,7 +157,7 @@ impl<K: Kernel> Loop<K> {
         self.schedule(index, self.now.after(if reads { LINGER_MAX } else { UNREAD_SPAN }));
     }
 
-    /// Discards what the peer still sends, so that the peer can continue to read the response.
+    /// Discards further bytes of the peer, so that the peer can continue to read the response.
     pub(super) fn discard(&mut self, buffer: &mut [u8], index: u32) {
         let slot = self.slots.at(index);
         if slot.send_side == SendSide::Broken {

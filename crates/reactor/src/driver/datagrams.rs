@@ -1,11 +1,11 @@
 //! Sockets for datagrams, each connected to one peer.
 //! In: orders of the handler, edges. Out: completions.
-//! Never: keeps a datagram that the kernel does not take: the handler learns that at once.
+//! Never: keeps a datagram that the kernel does not take: the handler is notified at once.
 //! Limits: `DATAGRAM_SOCKETS_MAX` of a reactor; `DATAGRAMS_PER_TURN_MAX` that one socket hands over in a turn.
 //! Invariant: a socket that may have more to receive, without an edge to come, is in `queue`, and the next turn does not wait.
 //!
-//! These sockets are not connections, so they have a table of their own: the slots of connections stay as small as they are, and the
-//! path of a request has no branch for them.
+//! These sockets are not connections, so they have a separate table: the slots of connections stay small, and the path of a
+//! request has no branch for them.
 
 use core::net::SocketAddr;
 use std::collections::VecDeque;
@@ -93,7 +93,7 @@ impl<K: Kernel> Loop<K> {
         }
     }
 
-    /// Hands over what one socket has received.
+    /// Hands over the datagrams that one socket has received.
     pub(super) fn receive_datagrams<H: Handler<Self>>(
         &mut self,
         handler: &mut H,

@@ -53,9 +53,9 @@ pub struct Loop<K: Kernel> {
     slots: Slots<K::Handle>,
     /// The pending outputs of connections.
     outputs: Outputs,
-    /// The latest looks at outputs that peers take slowly.
+    /// The latest checks of outputs that peers take slowly.
     looks: Looks,
-    /// The connections whose bytes go to another one inside the kernel.
+    /// The connections whose bytes are forwarded to another connection inside the kernel.
     relays: Relays,
     /// The listeners, by index. The slot of a closed listener is reused.
     listeners: Vec<ListenerSlot<K::Handle>>,
@@ -65,8 +65,8 @@ pub struct Loop<K: Kernel> {
     accept_again_at: Moment,
     /// How long the next pause of accepting is. It doubles from pause to pause, until one accept succeeds.
     accept_pause: Span,
-    /// The listener that accepts first in the next turn: the one after the listener that ended the last turn's
-    /// accepting early.
+    /// The listener that accepts first in the next turn: the listener after the one at which accepting ended early in the last
+    /// turn.
     accept_first: usize,
     /// The closed connections that wait for their peers.
     lingering: Lingering,
@@ -95,8 +95,8 @@ impl<K: Kernel> Loop<K> {
     /// Creates a reactor over `kernel` for at most `socks_max` connections, including closing ones.
     pub(crate) fn over(kernel: K, waker: Waker, socks_max: usize) -> Self {
         let now = kernel.clock();
-        // Each list holds each slot about once. Its memory is reserved but not touched, so that no list
-        // has to grow under load, however late the first peak comes.
+        // Each list holds each slot about once. Its memory is reserved but not touched, so that no list has to grow under load,
+        // however late the first peak occurs.
         let reserved = socks_max.min(slots::RESERVED_MAX);
         let list = || Vec::with_capacity(reserved);
         Self {

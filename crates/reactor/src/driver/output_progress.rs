@@ -1,10 +1,10 @@
 //! Observes outputs that peers take slowly: whether the peer has taken bytes since the last check.
 //! In: the bytes handed to the kernel; at a deadline, the bytes that the kernel holds. Out: when the peer was last seen to
 //! take any.
-//! Never: costs anything for an output that its peer takes in time: the table has no entry for it. Takes the size of the
-//! output for progress: the output of a peer that reads slowly may be filled faster than it shrinks.
+//! Never: costs anything for an output that its peer takes in time: the table has no entry for it. Derives progress from the size of
+//! the output: the output of a peer that reads slowly may be filled faster than it shrinks.
 //! Limits: one entry for each connection. It is removed with the connection, or once nothing is pending.
-//! Invariant: an entry's `in_kernel` is the result of the latest look at that output, and `handed_over` counts from then.
+//! Invariant: an entry's `in_kernel` is the result of the latest check of that output, and `handed_over` counts from then.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,13 @@ use super::slots::SendSide;
 use crate::interface::OutputProgress;
 use crate::kernel::Kernel;
 
-/// The latest look at one output.
+/// The latest check of one output.
 struct Look {
     /// Bytes in the kernel that the peer had not acknowledged.
     in_kernel: usize,
     /// Bytes handed to the kernel since this look.
     handed_over: usize,
-    /// The time of the latest look at which the peer had acknowledged bytes since the look before it, or of the
-    /// first look.
+    /// The time of the latest check that found bytes acknowledged since the check before it, or of the first check.
     moved_at: Moment,
 }
 
@@ -33,8 +32,8 @@ pub(super) struct Looks {
 }
 
 impl Looks {
-    /// Records a look at an output with `pending` bytes, of whose connection the kernel holds `in_kernel` bytes that
-    /// the peer has not acknowledged. Returns what the look sees.
+    /// Records a check of an output with `pending` bytes, of whose connection the kernel holds `in_kernel` bytes that the peer
+    /// has not acknowledged. Returns the result of the check.
     fn note(
         &mut self,
         index: u32,
@@ -66,12 +65,12 @@ impl Looks {
         }
     }
 
-    /// Whether there was a look at the output of slot `index` since it became pending.
+    /// Whether the output of slot `index` was checked since it became pending.
     pub(super) fn contains(&self, index: u32) -> bool {
         self.by_slot.contains_key(&index)
     }
 
-    /// Forgets the looks at the output of slot `index`: its peer has taken everything, or is gone.
+    /// Forgets the checks of the output of slot `index`: its peer has taken everything, or is gone.
     pub(super) fn forget(&mut self, index: u32) {
         if !self.by_slot.is_empty() {
             self.by_slot.remove(&index);
@@ -80,7 +79,7 @@ impl Looks {
 }
 
 impl<K: Kernel> Loop<K> {
-    /// Looks at the output of slot `index`, and records what it sees. A FIN does not count as output.
+    /// Checks the output of slot `index`, and records the result. A FIN does not count as output.
     pub(super) fn look(&mut self, index: u32) -> OutputProgress {
         let slot = self.slots.at(index);
         let in_kernel = slot.handle.as_ref().map_or(0, |handle| self.kernel.unacknowledged(handle));
@@ -94,7 +93,7 @@ impl<K: Kernel> Loop<K> {
 mod tests {
     use super::*;
 
-    /// What a look sees whose output last moved at `nanos`.
+    /// The result of a check, for output that last progressed at `nanos`.
     fn pending(nanos: u64) -> OutputProgress {
         OutputProgress::Pending { moved_at: Moment::from_nanos(nanos) }
     }
@@ -102,7 +101,7 @@ mod tests {
     #[test]
     fn only_acknowledged_bytes_count_as_movement() {
         let mut looks = Looks::default();
-        // (bytes handed over before the look, pending bytes, bytes in the kernel, time of the look, what it sees)
+        // (bytes handed over before the check, pending bytes, bytes in the kernel, time of the check, its result)
         for (handed_over, waiting, in_kernel, now, seen) in [
             (0, 0, 0, 5, OutputProgress::Idle),
             (0, 60, 40, 10, pending(10)),

@@ -16,7 +16,7 @@ use crate::kernel::{Kernel, Ready, Relaying, Watch};
 /// After this many relayed pieces a connection is watched by level.
 const PIECES_BEFORE_LEVEL: u8 = 16;
 
-/// By slot: where its bytes go. Empty until the first connection relays, so that it costs nothing without TCP mode.
+/// By slot: the destination of its bytes. Empty until the first connection relays, so that it costs nothing without TCP mode.
 #[derive(Default)]
 pub(super) struct Relays {
     relays: Vec<Relay>,
@@ -36,7 +36,7 @@ impl Relay {
     const NONE: Self = Self { target: SockId::NONE, pieces: 0, watch: Watch::Edges };
 }
 
-/// What an attempt to relay resulted in.
+/// The result of an attempt to relay.
 pub(super) enum Attempt {
     /// This many bytes have left the connection.
     Relayed(usize),
@@ -49,7 +49,7 @@ pub(super) enum Attempt {
 }
 
 impl Relays {
-    /// Sets where the bytes of a slot go.
+    /// Sets the destination of a slot's bytes.
     pub(super) fn set(&mut self, index: u32, target: Option<SockId>) {
         let index = index as usize;
         if let Some(target) = target
@@ -69,7 +69,7 @@ impl Relays {
         }
     }
 
-    /// Where the bytes of a slot go; `None`: to the handler.
+    /// The destination of the bytes of a slot; `None`: the handler.
     pub(super) fn target(&self, index: u32) -> Option<SockId> {
         let target = self.relays.get(index as usize).map(|relay| relay.target);
         target.filter(|target| !target.is_none())
@@ -157,7 +157,7 @@ impl<K: Kernel> Loop<K> {
         }
     }
 
-    /// Watches a slot by edges. The kernel reports again what is true now.
+    /// Watches a slot by edges. The kernel reports the current readiness again.
     fn watch_edges(&mut self, index: u32) {
         if self.relays.watch(index) == Watch::Edges {
             return;

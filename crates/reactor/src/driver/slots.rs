@@ -53,7 +53,7 @@ pub(super) enum Guard {
 pub(super) const NO_OUTPUT: u32 = u32::MAX;
 
 pub(super) struct Slot<H> {
-    /// When `Due` comes; for a closing connection, when the driver stops waiting and frees it. The wheel fires no later.
+    /// When `Due` is delivered; for a closing connection, when the driver stops waiting and frees it. The wheel fires no later.
     pub(super) deadline: Moment,
     /// Odd while the slot is taken, even while it is free.
     pub(super) generation: u32,
@@ -65,7 +65,7 @@ pub(super) struct Slot<H> {
     pub(super) send_side: SendSide,
     /// `Off`, unless `guard_send` was called and no byte of the output was sent since.
     pub(super) guard: Guard,
-    /// Whether the handler wants bytes.
+    /// Whether the handler reads bytes.
     pub(super) receiving: bool,
     /// The kernel may have bytes or the end of stream to receive.
     pub(super) readable: bool,
@@ -120,7 +120,7 @@ pub(super) struct Slots<H> {
     slots: Vec<Slot<H>>,
     /// Indices of the free slots.
     free: Vec<u32>,
-    /// The most slots that may be taken.
+    /// Maximum number of slots that may be taken.
     count_max: usize,
 }
 

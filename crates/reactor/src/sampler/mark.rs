@@ -1,4 +1,4 @@
-//! The mark of a thread: whether what the thread does now belongs to what a profile is about.
+//! The mark of a thread: whether the thread's current work belongs to the profile.
 //! In: calls of the thread. Out: the mark, for a signal handler that interrupts the thread.
 //! Never: needs initialisation or memory at its first use, which a signal handler must not do.
 
@@ -9,7 +9,7 @@ thread_local! {
     static IS_MARKED: AtomicBool = const { AtomicBool::new(false) };
 }
 
-/// From now on, what the calling thread does belongs to what a profile is about, or does not.
+/// From now on, the work of the calling thread belongs to the profile, or does not.
 #[inline]
 pub fn mark_thread(is_marked: bool) {
     IS_MARKED.with(|mark| mark.store(is_marked, Ordering::Relaxed));

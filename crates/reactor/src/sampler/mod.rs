@@ -15,7 +15,7 @@ pub use self::mark::{is_thread_marked, mark_thread};
 
 /// Bytes of the stack in a sample, from the stack pointer on.
 pub const STACK_BYTES: usize = 32 * 1024 - 8;
-/// The most samples for each second of CPU time.
+/// Maximum number of samples for each second of CPU time.
 pub const HERTZ_MAX: u32 = 999;
 
 /// A thread that can be sampled.
@@ -64,7 +64,7 @@ pub struct Registers {
     pub link: u64,
 }
 
-/// What a thread executed at one moment.
+/// The stack of a thread at one moment.
 #[derive(Debug)]
 pub struct Sample<'s> {
     /// The index of the thread.
@@ -79,7 +79,7 @@ pub struct Sample<'s> {
     pub stack: &'s [u8],
 }
 
-/// What takes the samples.
+/// The source of the samples.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Means {
     /// The events of `perf_event_open`, with the frames of the kernel.
@@ -129,7 +129,7 @@ impl Sampler {
         Ok(Self(Inner::Timers(timers)))
     }
 
-    /// What takes the samples.
+    /// The source of the samples.
     #[must_use]
     pub fn means(&self) -> Means {
         match self.0 {

@@ -74,7 +74,7 @@ struct Event {
     /// The page that holds the positions, and after it the ring.
     pages: *mut u8,
     page_bytes: usize,
-    /// Where the thread's stack ends. The kernel copies what follows as well, if memory is mapped there.
+    /// The end of the thread's stack. The kernel also copies the memory after it, if memory is mapped there.
     stack_end: usize,
 }
 

@@ -30,10 +30,10 @@ struct Slot {
     stack: [u8; STACK_BYTES],
 }
 
-/// What the handler of a thread and the reader share. All zeroes is a valid value.
+/// State that the handler of a thread and the reader share. All zeroes is a valid value.
 #[repr(C)]
 struct Ring {
-    /// Where the thread's stack ends; 0: the ring takes no samples.
+    /// The end of the thread's stack; 0: the ring takes no samples.
     stack_end: AtomicUsize,
     /// How many samples were written and read.
     written: AtomicU64,
@@ -160,7 +160,7 @@ impl Drop for Timers {
 }
 
 fn install_handler() -> io::Result<()> {
-    // SAFETY: all zeroes is a valid value of this plain type; the handler has the signature that SA_SIGINFO demands and only
+    // SAFETY: all zeroes is a valid value of this plain type; the handler has the signature that SA_SIGINFO requires and only
     // does what a handler may do.
     let result = unsafe {
         let mut action: libc::sigaction = core::mem::zeroed();
@@ -242,7 +242,7 @@ extern "C" fn handle_tick(
     }
 }
 
-/// Ticks that the signal stands for, besides the first.
+/// Ticks that the signal stands for, in addition to the first.
 ///
 /// # Safety
 /// `information` is that of a timer's signal.

@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// Nothing receives at `from`. As in Linux, only a connected socket learns that.
+    /// Nothing receives at `from`. As in Linux, only a connected socket is notified of that.
     pub(super) fn refuse_datagram(&mut self, to: SocketAddr, from: SocketAddr) {
         if let Some(id) = self.datagram_end_at(to)
             && let Some(end) = self.datagrams.get_mut(id)

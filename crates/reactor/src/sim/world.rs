@@ -54,7 +54,7 @@ pub(super) struct End {
     pub(super) arrivals: u64,
     /// Bytes in flight to this end.
     in_flight_bytes: usize,
-    /// The most bytes that may be in flight to this end or unread.
+    /// Maximum number of bytes that may be in flight to this end or unread.
     window_bytes: usize,
     /// The other end's FIN has arrived.
     pub(super) finish_arrived: bool,
@@ -94,7 +94,7 @@ pub(super) struct Listener {
     edge_queued: bool,
 }
 
-/// What one end sends to the other.
+/// The bytes that one end sends to the other.
 pub(super) enum Segment {
     Bytes(Vec<u8>),
     Finish,
@@ -566,7 +566,7 @@ impl World {
         }
     }
 
-    /// Lets the next wait report again what is still readable.
+    /// Lets the next wait report again the sockets that are still readable.
     pub(super) fn raise_level(&mut self, worker: usize) {
         for id in core::mem::take(&mut self.workers[worker].level) {
             let is_readable = |end: &End| !end.inbound.is_empty() || end.is_over();

@@ -1,6 +1,6 @@
 //! The reactor as the handler above the layer sees it.
 //! In: operations of the handler. Out: the same operations, with records in place of the plain bytes of secured connections.
-//! Never: changes what belongs to a connection without TLS, a listener or a socket for datagrams.
+//! Never: changes the calls for a connection without TLS, a listener or a socket for datagrams.
 //! Invariant: that of `layer.rs`.
 
 use core::net::{IpAddr, SocketAddr};

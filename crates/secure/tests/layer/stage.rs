@@ -376,7 +376,7 @@ pub struct TlsPeer {
     pub fault: Option<Fault>,
     /// The other side sent close_notify.
     pub peer_closed: bool,
-    /// The most bytes sent in one step.
+    /// Maximum number of bytes sent in one step.
     pub piece_bytes: usize,
     /// Whether this end reads.
     pub reads: bool,

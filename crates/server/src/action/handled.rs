@@ -1,8 +1,8 @@
-//! Requests of routes that do something besides their action.
+//! Requests of routes that do more than run their action.
 //! In: a request and its route. Out: its action begun with the route's changes, or an error response.
 //! Never: runs for a route that only has an action.
 //! Invariant: the values for the edits of a response are rendered before the action begins, because the request's head
-//! is gone when the response comes.
+//! is gone when the response arrives.
 
 use tidegate_config::model::{Action, RateExcess};
 use tidegate_gate::access::Cause;
@@ -40,7 +40,7 @@ const TOO_MANY_CLIENTS: &str = "too many requests from this address are in progr
 pub(crate) struct ResponseValues {
     /// The requester whose response they belong to; `None` if there are no values.
     owner: Option<Requester>,
-    /// What `Edits::render` appended.
+    /// The output of `Edits::render`.
     bytes: Vec<u8>,
 }
 
@@ -88,7 +88,7 @@ struct Claim {
     credentials: Credentials,
     /// Their key.
     key: CredentialKey,
-    /// They were verified lately.
+    /// They were verified recently.
     is_verified: bool,
 }
 
@@ -107,7 +107,7 @@ impl Worker {
         Some(Claim { credentials, key, is_verified })
     }
 
-    /// Begins the action of a request whose route does something besides it.
+    /// Begins the action of a request whose route does more than run the action.
     pub(super) fn begin_handled<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -358,7 +358,7 @@ impl Worker {
         true
     }
 
-    /// Begins the action of a request whose user was verified lately, or makes it wait for the verdict.
+    /// Begins the action of a request whose user was verified recently, or makes it wait for the verdict.
     fn begin_guarded<R: Reactor>(
         &mut self,
         reactor: &mut R,

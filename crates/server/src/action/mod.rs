@@ -3,20 +3,20 @@
 //! - `respond.rs`, `redirect.rs`: complete responses, sent at once
 //! - `synthetic.rs`: responses generated in pieces
 //! - `push/`: messages of channels for their subscribers
-//! - `echo.rs`: WebSocket messages sent back; `service.rs`, `websocket/`: what every action over WebSocket needs
+//! - `echo.rs`: WebSocket messages sent back; `service.rs`, `websocket/`: the common parts of actions over WebSocket
 //! - `lua/`: responses and WebSocket connections of Lua applications, their hooks on other requests, and their own
 //!   requests and sockets
 //! - `proxy/`: responses of a server
 //!
-//! Around them: `handled.rs`, `tarpit.rs`, `tokens.rs`, `pacing.rs`: what routes do besides their actions; `intake.rs`:
-//! the minimum rate of request bodies.
+//! Around them: `handled.rs`, `tarpit.rs`, `tokens.rs`, `pacing.rs`: the handling by routes in addition to their actions;
+//! `intake.rs`: the minimum rate of request bodies.
 //!
-//! This file is the port between carriers and actions: it finds the action of a request, and passes the
+//! This file is the interface between carriers and actions: it finds the action of a request, and passes the
 //! events of a requester to its running action. To add an action that continues after the call that begins
 //! it, add a variant to [`Running`]; the compiler then names each decision that the action has to make.
 //!
 //! In: requests, pieces of their bodies, bytes of switched connections, events of requesters. Out: calls of actions.
-//! Never: asks which protocol the client speaks; encodes anything.
+//! Never: depends on the protocol that the client speaks; encodes anything.
 
 mod echo;
 pub(crate) mod handled;
@@ -63,7 +63,7 @@ use crate::worker::Worker;
 /// The action that serves a request. The requester's carrier holds it until the action has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Running {
-    /// No action, or one that ends in the call that begins it.
+    /// No action, or an action that ends in the call that begins it.
     None,
     /// A server responds.
     Proxy(Id<Exchange>),
@@ -113,8 +113,8 @@ enum Decision {
 }
 
 impl Worker {
-    /// Finds the route of a request and begins its action. When this returns, the response is complete, or the
-    /// carrier knows which action runs.
+    /// Finds the route of a request and begins its action. When this returns, the response is complete, or the carrier has
+    /// recorded which action runs.
     pub(crate) fn begin_request<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -166,7 +166,7 @@ impl Worker {
         }
     }
 
-    /// Begins the action of a route. `changes`: what the route changes in the request.
+    /// Begins the action of a route. `changes`: the changes of the route to the request.
     fn begin_action<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -267,8 +267,8 @@ impl Worker {
         }
     }
 
-    /// Whether the action is waiting for the request body, so that the client must send it within
-    /// `timeouts.body`. Otherwise the action has a deadline of its own (`set_action_deadline`).
+    /// Whether the action is waiting for the request body, so that the client must send it within `timeouts.body`. Otherwise the
+    /// action has its own deadline (`set_action_deadline`).
     pub(crate) fn expects_body(&self, running: Running) -> bool {
         match running {
             Running::None | Running::Token(_) | Running::Tarpit(_) | Running::WebSocket(_) => false,
@@ -390,7 +390,7 @@ impl Worker {
                 | Running::Tarpit(_)
                 | Running::Push(_) => {}
                 Running::Synthetic(id) => {
-                    // The client may have left since.
+                    // The client may have disconnected since.
                     let Some(response) = self.synthetics.find(id) else { continue };
                     self.mark_requester(response.requester());
                     self.pump(reactor, id);

@@ -1,4 +1,4 @@
-//! What WebSocket connections are for: each belongs to an action, which gets its messages and events.
+//! The purposes of WebSocket connections: each belongs to an action, which gets its messages and events.
 //! In: messages and events of a WebSocket connection. Out: calls of the action that it belongs to.
 //! Never: handles a frame (`websocket/` does).
 //!
@@ -93,7 +93,7 @@ impl Worker {
         }
     }
 
-    /// The connection has ended, for any reason: the action gives back what it holds for it.
+    /// The connection has ended, for any reason: the action releases the resources that it holds for the connection.
     pub(super) fn end_service(&mut self, id: Id<WebSocket>, service: Service) {
         match service {
             Service::Echo => {}

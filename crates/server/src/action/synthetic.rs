@@ -49,7 +49,7 @@ pub(crate) struct SyntheticResponse {
     body_awaited: u64,
     /// How much of the request body has arrived. The body is discarded.
     pub(crate) intake: Intake,
-    /// What the response is doing now.
+    /// The current step of the response.
     phase: Phase,
     /// The values for the edits of the response; empty if there are none, and once the response begins.
     values: Vec<u8>,

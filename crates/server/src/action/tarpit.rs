@@ -23,7 +23,7 @@ const TOO_MANY: &str = "too many requests";
 
 /// A request that waits for its refusal.
 pub(crate) struct TarpitRequest {
-    /// Where the response goes.
+    /// The requester that gets the response.
     requester: Requester,
     /// When the next request would be admitted, as known when this one was refused.
     admitted_at: Moment,

@@ -4,8 +4,8 @@
 //! share of hooks); loses the head of a request whose token has to wait.
 //! Limits: those of `gate::jwt`; the share of a turn (`TurnShare`); `WAIT_MAX`. A token costs up to 0.6 ms for each key
 //! that is tried.
-//! Invariant: nothing of a waiting request has reached its action. It begins under the settings under which it was
-//! admitted, or is judged again from the start.
+//! Invariant: no part of a waiting request has reached its action. It begins under the settings under which it was admitted, or
+//! is judged again from the start.
 
 use std::rc::Rc;
 
@@ -32,12 +32,12 @@ use crate::worker::Worker;
 /// How long a request may wait until its token is verified.
 const WAIT_MAX: Span = Span::from_secs(10);
 /// The reason in the log and the error response of a request whose token cannot be verified in time.
-const NO_KEYS: &str = "the keys of tokens are being fetched";
+const NO_KEYS: &str = "the token keys are being fetched";
 const TOO_MANY: &str = "too many tokens wait for verification";
 
 /// A request whose token is verified in a later turn.
 pub(crate) struct TokenRequest {
-    /// Where the response goes.
+    /// The requester that gets the response.
     requester: Requester,
     /// The head of the request.
     head: OwnedHead,
@@ -76,9 +76,9 @@ impl TokenRequest {
 pub(crate) struct TokenRequests {
     /// The requests whose tokens are verified in a later turn. Each one belongs to exactly one requester.
     pub(crate) requests: CheckedSlab<TokenRequest>,
-    /// What the verification may still take of the turn, and the requests that wait for the next one.
+    /// The rest of the turn's share for the verification, and the requests that wait for the next turn.
     share: TurnShare<TokenRequest>,
-    /// Tokens that were verified or refused lately.
+    /// Tokens that were verified or refused recently.
     known: Tokens,
 }
 
@@ -131,7 +131,7 @@ impl Worker {
         if !self.render_values(reactor, to, handling, values) {
             return;
         }
-        // The limits have counted a request whose hook was asked.
+        // If the hook was called, the limits have counted the request already.
         if hook.is_none() && !self.admit_rate(reactor, to, (route, handling), values) {
             return;
         }
@@ -207,7 +207,7 @@ impl Worker {
         waiting.any(|request| request.route.is_some() && request.generation != newest)
     }
 
-    /// Verifies tokens that had to wait, as far as their share of the turn goes.
+    /// Verifies tokens that had to wait, within their share of the turn.
     pub(crate) fn verify_waiting_tokens<R: Reactor>(&mut self, reactor: &mut R) {
         self.tokens.share.renew();
         if !self.tokens.share.has_waiting() {
@@ -218,14 +218,14 @@ impl Worker {
         {
             self.resume_token(reactor, id);
         }
-        // The requests behind them belong to the same share.
+        // The requests after them in the queue belong to the same share.
         self.settle(reactor);
         self.tokens.share.renew();
     }
 
     /// Continues a request whose token has waited.
     fn resume_token<R: Reactor>(&mut self, reactor: &mut R, id: Id<TokenRequest>) {
-        // Its client may have left while it waited.
+        // Its client may have disconnected while it waited.
         if self.tokens.requests.find(id).is_none() {
             return;
         }

@@ -38,7 +38,7 @@ pub(super) fn show(arguments: &[&str], operations: &Operations) -> Outcome {
     Ok(Shown(text))
 }
 
-/// States how the command is used: its lines of PEM are missing.
+/// Returns the usage of the command: its lines of PEM are missing.
 pub(super) fn set_without_lines(_: &[&str], _: &Operations) -> Outcome {
     Err(SET_USAGE.to_owned())
 }
@@ -54,7 +54,7 @@ pub(super) fn set(words: &[&str], pem: &str, operations: &Operations) -> Outcome
     )))
 }
 
-/// Puts the certificate that waits in force.
+/// Uses the certificate that waits from now on.
 pub(super) fn commit(arguments: &[&str], operations: &Operations) -> Outcome {
     let [name] = arguments else { return Err("usage: commit tls cert NAME".to_owned()) };
     let path = waiting(name, operations)?;

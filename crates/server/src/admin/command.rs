@@ -41,7 +41,7 @@ struct Command {
     words: &'static [&'static str],
     /// The arguments that may follow the words.
     arguments: &'static str,
-    /// What the command does.
+    /// The description of the command.
     about: &'static str,
     /// An example.
     example: &'static str,
@@ -111,7 +111,7 @@ const COMMANDS: &[Command] = &[
     Command {
         words: &["show", "events"],
         arguments: "[NUMBER] [reload|server|ejection|admin|process] [json]",
-        about: "what has changed lately: reloads, servers that went up or down, ejections, commands of operators",
+        about: "recent changes: reloads, servers that went up or down, ejections, commands of operators",
         example: "show events 20 server",
         run: events::show,
     },
@@ -257,7 +257,7 @@ const COMMANDS: &[Command] = &[
     Command {
         words: &["add", "route"],
         arguments: "{ SETTINGS } [before NAME]",
-        about: "adds a route after all others or before one of them, until the next reload of the file, and states its name; the table is \
+        about: "adds a route after all others or before one of them, until the next reload of the file, and prints its name; the table is \
                 TOML, as in [[route]]",
         example: "add route { host = \"a.example\", proxy = \"api\" } before *",
         run: |arguments, _| edits::add_route(arguments),
@@ -532,8 +532,8 @@ pub(super) fn run(words: &[&str], operations: &Operations) -> Outcome {
     Err(unknown(words))
 }
 
-/// Whether a command changes something, costs the process much, or shows requests of clients, which may contain
-/// credentials, so that a client that may only read must not run it.
+/// Whether a command changes something, is expensive for the process, or shows requests of clients, which may contain
+/// credentials. A client that may only read must not run it.
 pub(super) fn needs_all_rights(words: &[&str]) -> bool {
     match words {
         ["show", "errors" | "sess" | "conn", ..] => true,

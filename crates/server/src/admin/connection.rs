@@ -1,5 +1,5 @@
 //! A connection of the admin interface, and the places that connections take.
-//! In: accepted sockets. Out: bytes until a deadline; the close of a connection whose place a new one takes.
+//! In: accepted sockets. Out: bytes until a deadline; the close of a connection that a new one displaces.
 //! Never: lets a client without the token keep a place: until its first request or line and its token are complete, a
 //! client has `REQUEST_SPAN` in all, and its connection is closed for a new one if all places are taken.
 //! Limits: `CONNECTIONS_MAX` connections, as many more whose commands wait, and as many more that are ending.
@@ -20,7 +20,7 @@ use crate::secured::Secured;
 pub(super) const CONNECTIONS_MAX: usize = 16;
 /// How long a client has from its connection until its first request or line, and its token, are complete.
 const REQUEST_SPAN: Duration = Duration::from_secs(10);
-/// How long a client has to take a reply.
+/// How long a client may take to read a reply.
 const REPLY_SPAN: Duration = Duration::from_secs(30);
 /// How long a session waits for its next line.
 const SESSION_SPAN: Duration = Duration::from_secs(60);
@@ -51,7 +51,7 @@ impl Stream {
 
     /// Ends the connection, which unblocks a thread that reads from it or writes to it.
     fn end(&self) {
-        // The client may have left already.
+        // The client may have disconnected already.
         let _ = match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
             Self::Unix(stream) => stream.shutdown(Shutdown::Both),
@@ -59,7 +59,7 @@ impl Stream {
     }
 }
 
-/// What a connection waits for, in the order in which connections are closed for a new one.
+/// The state in which a connection waits, in the order in which connections are closed for a new one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Phase {
     /// For the rest of the first request or line, or for the token.
@@ -72,7 +72,7 @@ enum Phase {
     Pending,
     /// For nothing: the connection is being served, and is not closed for another one.
     Served,
-    /// It has been ended, and its thread is about to notice.
+    /// It has been ended, but its thread has not noticed yet.
     Ended,
 }
 
@@ -90,7 +90,7 @@ impl Phase {
 struct Holder {
     /// Distinguishes the connection from others; later connections have higher numbers.
     number: u64,
-    /// What the connection waits for.
+    /// The state in which the connection waits.
     phase: Phase,
     /// The connection's socket.
     stream: Arc<Stream>,
@@ -183,7 +183,7 @@ impl Places {
     }
 }
 
-/// What a client's certificate states.
+/// The names in a client's certificate.
 pub(super) struct Presented {
     /// The subject.
     pub(super) subject: String,
@@ -207,7 +207,7 @@ pub(super) struct Connection {
     secured: Option<Secured>,
     /// The number of the connection (`Holder::number`).
     number: u64,
-    /// All places; the connection leaves its place when it is dropped.
+    /// All places; the connection frees its place when it is dropped.
     places: Places,
 }
 
@@ -215,7 +215,7 @@ impl Connection {
     /// Completes a handshake. Returns what the client's certificate states, if there is one.
     ///
     /// # Errors
-    /// The client is refused, has left, or takes too long.
+    /// The client is refused, has disconnected, or takes too long.
     pub(super) fn secure(&mut self, session: TlsSession) -> io::Result<Option<Presented>> {
         let secured = Secured::establish(session, &mut self.timed)?;
         let presented = secured.session().peer_identity().map(|identity| Presented {
@@ -226,10 +226,10 @@ impl Connection {
         Ok(presented)
     }
 
-    /// Ends what is sent, after the last reply.
+    /// Ends the sending direction, after the last reply.
     pub(super) fn close(&mut self) {
         if let Some(secured) = &mut self.secured {
-            // The client may have left already.
+            // The client may have disconnected already.
             let _ = secured.close(&mut self.timed);
         }
     }
@@ -249,8 +249,8 @@ impl Connection {
         self.enter(Phase::Idle, SESSION_SPAN);
     }
 
-    /// A command waits, for a longer time than others may run. Its connection leaves its place to others, and is closed for a
-    /// new one if too many wait.
+    /// A command waits for longer than other commands may run. Its connection gives up its place, and is closed for a new
+    /// connection if too many wait.
     pub(super) fn mark_waiting(&mut self) {
         self.enter(Phase::Waiting, REPLY_SPAN);
     }
@@ -297,7 +297,7 @@ impl Connection {
 }
 
 impl Timed {
-    /// Receives bytes that have arrived: `None` if there are none, 0 if none follow.
+    /// Receives bytes that have arrived: `None` if no bytes have arrived, 0 at the end of the input.
     fn take_now(&self, buffer: &mut [u8], flags: RecvFlags) -> Option<usize> {
         let flags = flags | RecvFlags::DONTWAIT;
         let taken = match &*self.stream {

@@ -1,4 +1,4 @@
-//! `show events`: what has changed in the process lately.
+//! `show events`: recent changes in the process.
 //! In: words; the events that the process has kept. Out: rows, the newest first.
 
 use super::Operations;
@@ -7,10 +7,10 @@ use super::rows::Rows;
 use crate::events::{self, EVENTS_MAX, EventKind};
 use crate::log::Stamp;
 
-/// How many events are shown unless the command states a number.
+/// How many events are shown unless the command contains a number.
 const SHOWN_DEFAULT: usize = 50;
 
-/// What the command shows.
+/// The arguments of the command.
 #[derive(PartialEq, Eq, Debug)]
 struct Selection {
     kind: Option<EventKind>,

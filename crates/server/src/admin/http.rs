@@ -1,6 +1,6 @@
 //! The admin interface over HTTP/1: metrics, statistics and health. Nothing can be changed over HTTP.
 //! In: one request. Out: one response, after which the connection closes.
-//! Never: answers a page of a browser that reaches the interface by a name (DNS rebinding).
+//! Never: serves a web page that reaches the interface by a host name (DNS rebinding).
 
 use core::net::IpAddr;
 use std::io::{self, Read as _, Write as _};
@@ -87,7 +87,7 @@ pub(super) fn serve(
 }
 
 fn page_of(head: &RequestHead<'_>, caller: &Caller, operations: &Operations) -> Page {
-    // The name of a page elsewhere is not one that a browser accepts for the certificate of the interface.
+    // With TLS, a browser would not accept the interface's certificate for the name of another site.
     if caller.tokens.all.is_none() && !caller.is_secured && !head.host.is_none_or(is_address) {
         return Page::text(
             421,
@@ -136,8 +136,8 @@ fn page_of(head: &RequestHead<'_>, caller: &Caller, operations: &Operations) -> 
     }
 }
 
-/// Whether a Host field names an address of a machine, or localhost. A page that was loaded from another name cannot
-/// state those.
+/// Whether a Host field contains an IP address or localhost. A page that was loaded from another name cannot send such a
+/// field.
 fn is_address(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),

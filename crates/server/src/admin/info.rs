@@ -51,7 +51,7 @@ pub(super) fn text(operations: &Operations) -> String {
     known.chain(own).collect()
 }
 
-/// The fields as a JSON object. Numbers are numbers; the counters are in a member of their own.
+/// The fields as a JSON object. Numbers are numbers; the counters are in a separate member.
 pub(super) fn json(operations: &Operations) -> String {
     let member = |name: &str, value: &str| match value.parse::<u64>() {
         Ok(number) => format!("\"{name}\":{number}"),

@@ -18,7 +18,7 @@ use super::words::words_of;
 use super::{Caller, Input, Operations, certificates, wait};
 use crate::staged_certificates::PEM_BYTES_MAX;
 
-/// The most commands of a line.
+/// Maximum number of commands of a line.
 const COMMANDS_MAX: usize = 64;
 
 /// Serves the line `first` and, in a session, the lines after it.
@@ -57,9 +57,9 @@ pub(super) fn serve(
 
 /// The state of a connection.
 struct Session {
-    /// The client wants a prompt, and to send more lines.
+    /// The client has requested a prompt, and may send more lines.
     has_prompt: bool,
-    /// What the client may do, by the token that it has presented.
+    /// The permissions of the client, by the token that it has presented.
     rights: Rights,
 }
 
@@ -94,8 +94,8 @@ impl<'l> Step<'l> {
 }
 
 impl Session {
-    /// Runs the commands of a line, if all of them are known, and writes their texts. Returns what is left to write, and
-    /// whether another line may follow.
+    /// Runs the commands of a line, if all of them are known, and writes their texts. Returns the bytes that are left to write,
+    /// and whether another line may follow.
     fn run_line(
         &mut self,
         line: &str,
@@ -164,7 +164,7 @@ fn begin(
     if !certificates::has_lines(words) {
         return Ok(Ok(command::run(words, operations)));
     }
-    // A client that is slow to send them gives its place to a new one, as a silent session does.
+    // A new client may displace a client that is slow to send them, as it may displace a silent session.
     connection.mark_idle();
     let lines = input.read_lines(connection, PEM_BYTES_MAX)?;
     connection.mark_served();
@@ -221,7 +221,7 @@ const READ_ONLY: &str = "error: this token or certificate allows only show, get,
 const TOO_MANY: &str =
     "error: a line has at most 64 commands; no command of the line was executed\n\n";
 
-/// The reply to a line with a command after one that has lines.
+/// The reply to a line with a second command after a command with lines.
 const NOT_LAST: &str =
     "error: `<<` must be at the end of the line; no command of the line was executed\n\n";
 
@@ -279,7 +279,7 @@ mod tests {
         Caller { from: "the test".to_owned(), tokens, is_secured: false, certificate: None }
     }
 
-    /// What a client that sends `bytes` receives, and whether the server is in maintenance after that.
+    /// The bytes that a client receives after it has sent `bytes`, and whether the server is in maintenance after that.
     fn exchange(bytes: &[u8], token: Option<&str>) -> (String, bool) {
         let operations = operations();
         let (mut client, own) = UnixStream::pair().expect("a pair of sockets");
@@ -452,7 +452,7 @@ mod tests {
             let (reply, is_set) = exchange(input.as_bytes(), token);
             assert!(!is_set && reply.contains(part), "{input}: {reply}");
         }
-        // The lines of a refused command are read, so that the session goes on after them.
+        // The lines of a refused command are read, so that the session continues after them.
         let input = format!("prompt\nset tls cert x <<\n{pem}\n{SET}\n");
         assert!(exchange(input.as_bytes(), None).1);
     }
@@ -481,14 +481,14 @@ mod tests {
                 scope.spawn(move || serve_any(connection, &caller, operations));
                 clients.push(client);
             }
-            // Three times as many new clients are served, each of which closes one that waits or has not sent a line yet.
+            // Three times as many new clients are served, each of which closes a client that waits or has not sent a line yet.
             for _ in 0..3 * super::super::connection::CONNECTIONS_MAX {
                 let begin = Instant::now();
                 let (mut client, own) = UnixStream::pair().expect("a pair of sockets");
                 client.write_all(b"show info\n").expect("room");
                 let mut own = Some(own);
                 let connection = loop {
-                    // The threads of ended waits need a moment to leave.
+                    // The threads of ended waits need a moment to exit.
                     let stream = own.take().map_or_else(|| unreachable!(), Stream::Unix);
                     match operations.places.take(stream) {
                         Some(connection) => break connection,

@@ -10,7 +10,7 @@ use super::Operations;
 use super::command::Outcome;
 use super::command::Reply::{Changed, Shown};
 
-/// Shows each name, what a command has set for it, and how many of its routes are closed.
+/// Shows each name, the setting by a command, and how many of its routes are closed.
 pub(super) fn show(arguments: &[&str], operations: &Operations) -> Outcome {
     if !arguments.is_empty() {
         return Err("usage: show maintenance".to_owned());

@@ -13,7 +13,7 @@ use super::command::Outcome;
 use super::command::Reply::{Changed, Shown};
 use super::rows::listed;
 
-/// The most entries that one command shows.
+/// Maximum number of entries that one command shows.
 const SHOWN_MAX: usize = 100_000;
 
 fn find(name: &str, operations: &Operations) -> Result<Arc<LiveMap>, String> {

@@ -14,7 +14,7 @@ use crate::counters::WorkerCounters;
 use crate::health::{Agent, Checked, View};
 use crate::stats::{Subject, Totals};
 
-/// Listeners, routes and servers that have metrics of their own.
+/// How many listeners, routes and servers have their own metrics, each.
 const SERIES_MAX: usize = 1000;
 
 /// The content type of a format.
@@ -96,7 +96,7 @@ fn present(operations: &Operations) -> BTreeSet<Subject> {
     present
 }
 
-/// What a counter of the process counts.
+/// The description of a counter of the process.
 fn about(name: &str) -> &'static str {
     let of_workers = WorkerCounters::ABOUT.iter().find(|(known, _)| *known == name);
     match (name, of_workers) {
@@ -307,9 +307,9 @@ impl Text {
 
 /// A counter of checks: its name, what it counts, its value.
 type Counted = (&'static str, &'static str, fn(&Checked) -> u64);
-/// A counter of agents, likewise.
+/// A counter of agents: its name, what it counts, its value.
 type CountedOfAgents = (&'static str, &'static str, fn(&Agent) -> u64);
-/// A server with metrics of its health: its labels, its weight, and what is known about it.
+/// A server with metrics of its health: its labels, its weight, and its status.
 type Known = Vec<(String, u16, View)>;
 
 impl Text {
@@ -346,7 +346,7 @@ impl Text {
             ("server_agent_checks", "Checks of agents.", |agent| agent.checks),
             (
                 "server_agent_failures",
-                "Checks of agents that failed or returned an invalid text.",
+                "Checks of agents that failed or returned an invalid line.",
                 |agent| agent.failures,
             ),
         ];
@@ -399,7 +399,7 @@ impl Text {
     }
 }
 
-/// A figure of a table: its name, its kind, what it is, its value.
+/// A figure of a table: its name, its kind, its description, its value.
 type OfTable = (&'static str, &'static str, &'static str, fn(&CountCells) -> u64);
 
 impl Text {

@@ -78,7 +78,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long the interface waits for the last counts of the process that is replaced.
 const OPENING_WAIT: Duration = Duration::from_secs(10);
 
-/// What the interface shows and changes.
+/// The state that the interface shows and changes.
 pub(crate) struct Operations {
     /// The configuration, with the actual addresses of listeners.
     pub(crate) config: Mutex<Arc<Config>>,
@@ -344,7 +344,7 @@ fn wait_for_client(socket: &Socket, leave_reader: &OwnedFd) -> bool {
     poll(&mut polled, None).is_err() || polled[1].revents().is_empty()
 }
 
-/// Serves a connection on a thread of its own, unless all places are taken by connections that are being served.
+/// Serves a connection on a separate thread, unless all places are taken by connections that are being served.
 fn begin(
     stream: Stream,
     mut caller: Caller,
@@ -353,7 +353,7 @@ fn begin(
 ) {
     let Some(mut connection) = operations.places.take(stream) else { return };
     let work = move || {
-        // The client may leave at any time.
+        // The client may disconnect at any time.
         if caller.secure(&mut connection, (*secrets).as_ref()).is_ok() {
             let _ = serve(connection, &caller, &operations);
         }
@@ -371,7 +371,7 @@ struct Caller {
     tokens: Arc<Tokens>,
     /// The connection uses TLS.
     is_secured: bool,
-    /// What the client's certificate permits; `None` if the client has presented none.
+    /// The commands that the client's certificate permits; `None` if the client has presented none.
     certificate: Option<Rights>,
 }
 
@@ -392,7 +392,7 @@ impl Caller {
         Ok(())
     }
 
-    /// What the client may do that has shown this.
+    /// The rights of a client that has presented this.
     fn rights_of(&self, shown: Option<&str>) -> Rights {
         let by_token = || self.tokens.rights_of(shown);
         match self.certificate {

@@ -235,7 +235,7 @@ pub(super) fn push(arguments: &[&str], operations: &Operations) -> Outcome {
     rows.shown(is_json)
 }
 
-/// The word of the file for what happens to a client that does not read.
+/// The setting's value for the treatment of a client that does not read.
 const fn policy(slow: Slow) -> &'static str {
     match slow {
         Slow::Disconnect => "disconnect",

@@ -1,7 +1,6 @@
 //! Commands that wait for the thread that reloads: edits, certificates that are put in force, and reloads.
 //! In: the command, whether its client is still served. Out: the outcome of the command.
-//! Limits: those of `LiveEdits::make` and `Reloads::wait_for`. A client that waits leaves its place to others; see
-//! `connection.rs`.
+//! Limits: those of `LiveEdits::make` and `Reloads::wait_for`. A waiting client gives its place to others; see `connection.rs`.
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use crate::configuration::dropped_note;
 pub(super) enum Pending {
     /// The configuration is to be edited.
     Edit(LiveEdit),
-    /// The certificate that waits for the one at this path is to be used.
+    /// Puts the staged certificate for this path into use.
     Certificate(String, Arc<GivenCertificate>),
     /// The configuration is to be read again.
     Reload,
@@ -58,7 +57,7 @@ impl Pending {
     }
 }
 
-/// Where a route is to be added.
+/// The place at which a route is to be added.
 struct AddedRoute {
     /// Its index.
     at: usize,

@@ -1,4 +1,4 @@
-//! What the kernel knows about this process, as the metrics that Prometheus client libraries define for every program.
+//! The kernel's figures about this process, as the metrics that Prometheus client libraries define for every program.
 //! In: files of /proc. Out: text. A value that the kernel does not report is left out.
 //! Limits: takes the same time whatever the number of connections: open descriptors are counted by the kernel (Linux 6.2 or
 //! newer), in the table of each thread that has its own.

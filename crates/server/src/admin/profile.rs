@@ -38,7 +38,7 @@ pub(crate) struct Profiler {
     is_stopped: AtomicBool,
 }
 
-/// The place of the one running profile.
+/// The place of the running profile, of which there is at most one.
 struct Running<'p>(&'p Profiler);
 
 impl Profiler {

@@ -16,7 +16,7 @@ use super::rows::listed;
 use crate::inspection::{Question, Report, Reports, ask};
 use crate::sessions::{ConnectionId, Described, Filter, ServerConnection, Session, Sessions};
 
-/// The most sessions that one command lists, and how many it lists unless it states a number.
+/// Maximum number of sessions that one command lists, and how many it lists unless it states a number.
 const LISTED_MAX: usize = 100_000;
 const LISTED_DEFAULT: usize = 1000;
 const LIST_USAGE: &str = "allowed: show sess [json] [all] [limit NUMBER] [listener NAME] [route NAME] [server POOL[/SERVER]] \
@@ -24,7 +24,7 @@ const LIST_USAGE: &str = "allowed: show sess [json] [all] [limit NUMBER] [listen
 const ID_USAGE: &str =
     "an id is as `show sess` lists it, such as 0.12.5, or 0.12.5/3 for a stream of HTTP/2";
 
-/// Lists the connections of clients that have something in progress, and those that match what the command states.
+/// Lists the connections of clients that have something in progress, and those that match the filter of the command.
 pub(super) fn list(arguments: &[&str], operations: &Operations) -> Outcome {
     let (filter, is_json) = filter_of(arguments)?;
     let limit = filter.limit;

@@ -14,7 +14,7 @@ use super::command::Reply::{Changed, Shown};
 use super::map::number_of;
 use super::rows::listed;
 
-/// The most ranges that one command shows.
+/// Maximum number of ranges that one command shows.
 const SHOWN_MAX: usize = 100_000;
 
 fn find(name: &str, operations: &Operations) -> Result<Arc<LiveSet>, String> {

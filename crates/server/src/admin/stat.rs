@@ -24,7 +24,7 @@ const COLUMNS: &str = "pxname,svname,qcur,qmax,scur,smax,slim,stot,bin,bout,dreq
 /// The values of a row, by column.
 type Row = BTreeMap<&'static str, String>;
 
-/// What all rows have.
+/// The columns of all rows.
 fn row(pool: &str, server: &str, totals: &Totals) -> Row {
     let get = |name: &str| totals.get(name).to_string();
     BTreeMap::from([
@@ -48,7 +48,7 @@ fn row(pool: &str, server: &str, totals: &Totals) -> Row {
     ])
 }
 
-/// What rows of servers and pools have in addition.
+/// Further columns of servers and pools.
 fn add_server(row: &mut Row, totals: &Totals) {
     let get = |name: &str| totals.get(name).to_string();
     let connects = totals.get("begun").saturating_sub(totals.get("reuses"));
@@ -84,7 +84,7 @@ fn status(view: &View, weight: u16) -> String {
     }
 }
 
-/// What rows of checked servers have in addition.
+/// Further columns of checked servers.
 fn add_checks(row: &mut Row, checked: &Checked) {
     let (score, rise, fall) = checked.health.numbers();
     row.extend([
@@ -106,7 +106,7 @@ fn add_checks(row: &mut Row, checked: &Checked) {
     ]);
 }
 
-/// What rows of servers with agents have in addition.
+/// Further columns of servers with agents.
 fn add_agent(row: &mut Row, agent: &Agent) {
     // One text decides, so both counts are 1.
     row.extend([

@@ -19,7 +19,7 @@ pub(super) struct Secrets {
     admin: Admin,
     /// The time by which certificates are verified.
     clock: TlsClock,
-    /// What the files contained, and the signature of the files when they were read.
+    /// The content of the files, and their signature when they were read.
     in_use: Mutex<(Signature, Acceptor)>,
 }
 
@@ -36,8 +36,8 @@ impl Secrets {
         Ok(Some(Self { admin: admin.clone(), clock, in_use: Mutex::new((seen, acceptor)) }))
     }
 
-    /// What a client with a valid certificate with these names may do. A certificate whose names cannot be read may be one that only
-    /// reads.
+    /// The permissions of a client with a valid certificate with these names. A certificate whose names cannot be read may belong
+    /// to a client that may only read.
     pub(super) fn rights_of(&self, names: Option<&[String]>) -> Rights {
         let readers = self.admin.tls.as_ref().map_or(&[][..], |tls| &tls.read_clients);
         rights_among(readers, names)

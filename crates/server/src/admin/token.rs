@@ -24,7 +24,7 @@ pub(crate) struct Tokens {
     pub(crate) read: Option<String>,
 }
 
-/// What a client may do, the least first.
+/// The rights of a client, in ascending order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Rights {
     /// Nothing.

@@ -23,7 +23,7 @@ pub(super) const SPAN_MAX: Duration = Duration::from_secs(300);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const USAGE: &str = "usage: wait DURATION [server POOL/SERVER up|down|unused], such as: wait 30s server api/10.0.0.1:8000 unused";
 
-/// What a client waits for.
+/// The condition that a client waits for.
 #[derive(PartialEq, Debug)]
 pub(super) struct Wait {
     span: Duration,
@@ -129,7 +129,7 @@ impl TurnsSince {
     }
 }
 
-/// Checks a server. The server is looked up again only after a reload, because a look-up computes the names of all servers.
+/// Checks a server. The server is looked up again only after a reload, because a lookup computes the names of all servers.
 struct Finder<'a> {
     pool: &'a str,
     server: &'a str,

@@ -1,4 +1,4 @@
-//! The port towards clients: connections accepted, served and closed; messages for requesters.
+//! The interface to clients: connections accepted, served and closed; messages for requesters.
 //! In: completions of client connections; responses of actions. Out: calls of the connection's carrier.
 //! Never: encodes or decodes a byte of a protocol.
 //! Invariant: each request whose connection lasts gets exactly one response. It is sent whole (`answer`); begun,
@@ -108,7 +108,7 @@ impl Worker {
         }
     }
 
-    /// Closes all idle connections, and asks the actions of switched ones to end them. Part of a stop.
+    /// Closes all idle connections, and requests that the actions of switched connections end them. Part of a stop.
     pub(crate) fn close_idle<R: Reactor>(&mut self, reactor: &mut R) {
         self.end_waiting_sessions(reactor);
         self.end_tarpits(reactor);
@@ -603,8 +603,8 @@ impl Worker {
         }
     }
 
-    /// Looks at output that the client of a duplex action is slow to take: when to look again, or `None` if the client
-    /// has taken nothing for `timeout` or nothing is pending.
+    /// Looks at output that the client of a duplex action is slow to take: when to check again, or `None` if the client has taken
+    /// nothing for `timeout` or nothing is pending.
     pub(crate) fn look_at_client<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -619,7 +619,7 @@ impl Worker {
         }
     }
 
-    /// Ends the direction towards the client.
+    /// Ends the direction to the client.
     pub(crate) fn finish_switched<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         match to.is_stream() {
             true => {

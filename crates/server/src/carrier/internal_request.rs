@@ -2,7 +2,7 @@
 //! (`action/lua/tcp.rs`) are such requests, too, without a head and without a response.
 //! In: requests with their bodies (`action/lua/request.rs`, `action/push/backend.rs`); what the action `proxy` sends to
 //! their requesters. Out: pieces of the bodies for the action; responses for the callers.
-//! Never: pauses a server: a response is collected, and one that is too large ends the request.
+//! Never: pauses a server: a response is collected, and a response that is too large ends the request.
 //! Limits: `content_bytes_max` of each response, `HELD_BYTES_MAX` of the bodies of all requests of a worker.
 //! Invariant: between two turns, each request here names an exchange, which names it. It uses the newest settings.
 
@@ -37,7 +37,7 @@ const STOPPING: &str = "the process is stopping";
 const OF_CONNECTION: [&str; 6] =
     ["connection", "keep-alive", "proxy-connection", "trailer", "transfer-encoding", "upgrade"];
 
-/// What gets the response.
+/// The receiver of the response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Caller {
     /// The VM of an application.
@@ -83,7 +83,7 @@ pub(crate) struct AppCaller {
 
 /// A request of Tidegate's own; see the module header.
 pub(crate) struct InternalRequest {
-    /// Who gets the response.
+    /// The receiver of the response.
     caller: Caller,
     /// The action: `Running::Proxy`, except while it begins or ends.
     running: Running,
@@ -95,7 +95,7 @@ pub(crate) struct InternalRequest {
     progress: Progress,
     /// The response so far.
     response: Response,
-    /// The most bytes of its content.
+    /// Maximum size in bytes of its content.
     content_bytes_max: usize,
     /// The script has to read before a socket takes more.
     is_full: bool,
@@ -252,7 +252,7 @@ impl InternalRequests {
         }
     }
 
-    /// Whether a request tells a backend what has happened, which the end of a stop waits for.
+    /// Whether a request notifies a backend of an event; the end of a stop waits for such requests.
     fn is_of_events(&self, id: Id<InternalRequest>) -> bool {
         let caller = self.slab.get(id).map(|own| own.caller);
         matches!(caller, Some(Caller::Hub(HubCall::Notices(..))))
@@ -361,7 +361,7 @@ impl Worker {
         self.fail_own(reactor, id, Cause::Client, "the application gave up");
     }
 
-    /// Ends the requests of an application whose VM is gone.
+    /// Ends the requests of an application whose VM no longer exists.
     pub(crate) fn cancel_own_of<R: Reactor>(&mut self, reactor: &mut R, app: usize) {
         for id in self.own.ids() {
             let of = self.own.slab.get_mut(id).and_then(|own| own.caller.app().copied());
@@ -428,7 +428,7 @@ impl Worker {
         self.arm_own(reactor);
     }
 
-    /// Whether an exchange waits for its connect, which has a deadline of its own.
+    /// Whether an exchange waits for its connect, which has its own deadline.
     fn is_connecting(&self, running: Running) -> bool {
         let Running::Proxy(id) = running else { return false };
         self.exchanges.find(id).is_some_and(|exchange| exchange.stage == Stage::Connecting)
@@ -461,7 +461,7 @@ impl Worker {
     }
 }
 
-/// What the port towards clients (`client.rs`) does for an own request.
+/// The implementation of the interface to clients (`client.rs`) for an internal request.
 impl Worker {
     pub(super) fn set_own_action(&mut self, id: Id<InternalRequest>, running: Running) {
         if let Some(own) = self.own.slab.get_mut(id) {

@@ -1,19 +1,19 @@
 //! Carriers: each translates between the bytes of a connection and messages. One folder for each protocol.
 //!
 //! A message is a head, pieces of a body, trailers and an end. A request belongs to a [`Requester`], not to a
-//! socket. Carriers and actions meet at two ports only:
+//! socket. Carriers and actions meet at two interfaces only:
 //!
 //! - `client.rs`: what actions send to a requester; what happens to client connections.
 //! - `server.rs`: what the action `proxy` sends over connections to servers; what happens to those connections.
 //!
-//! Towards actions, carriers call `action/mod.rs` (requests) and `action/proxy/response.rs` (responses of
+//! For requests and responses, carriers call the actions in `action/mod.rs` (requests) and `action/proxy/response.rs` (responses of
 //! servers). Backpressure: a receiver states how much it takes (`body_room`), or that its output is blocked
 //! (`is_client_blocked`, `is_server_blocked`); the producer pauses its source and is resumed by the receiver's
 //! `drained`. Cancellation: the carrier calls `cancel` if the requester is gone; the action calls
 //! `cut_response` or `abandon_server` if it gives up.
 //!
 //! In: bytes and events of connections. Out: requests for actions, responses for clients.
-//! Never: asks which action serves a request.
+//! Never: depends on the action that serves a request.
 //!
 //! [`Requester`]: crate::requester::Requester
 

@@ -15,7 +15,7 @@ pub(crate) fn is_blocked<R: Reactor>(reactor: &mut R, sock: SockId) -> bool {
     reactor.output_pending(sock) > 0
 }
 
-/// How often blocked output is looked at within its timeout.
+/// How often blocked output is checked within its timeout.
 const LOOKS_PER_TIMEOUT: u32 = 4;
 
 /// The time until the next check of blocked output, whose peer must take some of it within `timeout`.
@@ -23,9 +23,8 @@ pub(crate) fn look_span(timeout: Span) -> Span {
     timeout / LOOKS_PER_TIMEOUT
 }
 
-/// Looks at output that its peer is slow to take. Returns when to look again, or `None` if the peer has taken
-/// nothing for `timeout` or nothing is pending. What happened before the first look is unknown, so the timeout
-/// expires up to a quarter late.
+/// Looks at output that its peer is slow to take. Returns when to check again, or `None` if the peer has taken nothing for
+/// `timeout` or nothing is pending. The progress before the first check is unknown, so the timeout expires up to a quarter late.
 pub(crate) fn next_look<R: Reactor>(
     reactor: &mut R,
     sock: SockId,

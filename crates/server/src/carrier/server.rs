@@ -1,4 +1,4 @@
-//! The port towards servers: connections used, kept idle and closed; requests for servers.
+//! The interface to servers: connections used, kept idle and closed; requests for servers.
 //! In: completions of connections to servers; requests of the action `proxy`. Out: calls of the connection's
 //! carrier and of `action/proxy/response.rs`.
 //! Never: encodes or decodes a byte of a protocol; reuses a connection if the end of its last response is in
@@ -138,7 +138,7 @@ impl Worker {
         }
     }
 
-    /// Ends a tunnel's direction towards the server.
+    /// Ends a tunnel's direction to the server.
     pub(crate) fn finish_tunnel<R: Reactor>(&mut self, reactor: &mut R, up: Responder) {
         match up.is_stream() {
             true => {
@@ -235,7 +235,7 @@ impl Worker {
         }
     }
 
-    /// Pauses or resumes what the action gets of a response.
+    /// Pauses or resumes the response data for the action.
     pub(crate) fn set_server_receiving<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -248,7 +248,7 @@ impl Worker {
         }
     }
 
-    /// Hands over what has waited for the client, or for the bandwidth of the route. Called by the worker's queue.
+    /// Hands over the bytes that have waited for the client, or for the bandwidth of the route. Called by the worker's queue.
     pub(crate) fn resume_response<R: Reactor>(&mut self, reactor: &mut R, up: Responder) {
         match up.is_stream() {
             true => self.resume_server_stream(reactor, up),

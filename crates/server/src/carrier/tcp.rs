@@ -26,13 +26,13 @@ use crate::worker::Worker;
 pub(crate) struct TcpClient {
     /// Bytes that no server has taken yet. Empty (and without a buffer) in a tunnel.
     pub(crate) input: Input,
-    /// What the connection expects next.
+    /// The next expected input of the connection.
     pub(crate) stage: TcpStage,
     /// The client has ended its direction.
     pub(crate) finished: bool,
 }
 
-/// What a client connection in TCP mode expects next.
+/// The next expected input of a client connection in TCP mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TcpStage {
     /// The PROXY header.
@@ -73,7 +73,7 @@ impl TcpClient {
     }
 }
 
-/// What the beginning of a connection shows.
+/// The result of reading the start of a connection.
 enum Beginning {
     /// More bytes are needed.
     Incomplete,
@@ -136,7 +136,7 @@ impl Worker {
         self.resume_tcp_client(reactor, sock);
     }
 
-    /// Reads what precedes the forwarded bytes, as far as it has arrived.
+    /// Reads the bytes that precede the forwarded ones, as far as they have arrived.
     pub(in crate::carrier) fn resume_tcp_client<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -181,7 +181,7 @@ impl Worker {
         false
     }
 
-    /// Hands the connection over to the pool that is set for it, once its beginning shows which one that is.
+    /// Hands the connection over to its pool, once the first bytes show which pool that is.
     fn choose_pool<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let mut scratch = self.buffers.take();
         let mut name = None;
@@ -253,7 +253,7 @@ impl Worker {
             TcpStage::Forwarded(id) if self.is_tunnel(id) => {
                 self.tunnel_finished(reactor, id, Side::Client);
             }
-            // The server learns of it after the bytes that wait for it.
+            // The server is notified after the bytes that wait for it.
             TcpStage::Forwarded(id) => self.leave_queue(reactor, id),
             TcpStage::ProxyHeader
             | TcpStage::Handshake
@@ -318,7 +318,7 @@ impl Worker {
         match tcp.stage {
             TcpStage::Forwarded(id) => {
                 let stage = self.exchanges.get(id).map(|exchange| exchange.stage);
-                // A connect has a deadline of its own.
+                // A connect has its own deadline.
                 if stage != Some(Stage::Connecting) {
                     self.action_due(reactor, Running::Proxy(id));
                 }

@@ -1,5 +1,5 @@
-//! Reloads over several workers, each played by a thread.
-//! In: configurations, what each worker answers. Out: the result of the reload, and the mail of the workers.
+//! Reloads over several workers, each simulated by a thread.
+//! In: configurations, the answer of each worker. Out: the result of the reload, and the mail of the workers.
 
 use std::thread;
 
@@ -9,7 +9,7 @@ use tidegate_reactor::{Mailbox, make_wakers};
 use super::*;
 use crate::health::Roster;
 
-/// What a worker got, and whether the mailbox still exists.
+/// The messages that a worker received, and whether the mailbox still exists.
 type Log = Arc<Mutex<Vec<&'static str>>>;
 
 /// How a worker answers.
@@ -41,7 +41,7 @@ impl ConfigSource for File {
     }
 }
 
-/// A configuration with an application, whose script is in a folder of its own.
+/// A configuration with an application, whose script is in a separate folder.
 fn file(name: &str, script: &str) -> String {
     let folder = std::env::temp_dir().join(format!("tidegate-reload-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
@@ -53,7 +53,7 @@ fn file(name: &str, script: &str) -> String {
     )
 }
 
-/// Plays a worker until its mailbox is told to stop. Without answers, the worker does not react.
+/// Simulates a worker until its mailbox receives a stop. Without answers, the worker does not react.
 fn play(mailbox: Mailbox<Mail>, answers: Option<Answers>, log: &Log, ends: &Mutex<bool>) {
     let note = |what| log.lock().expect("a log").push(what);
     while !*ends.lock().expect("a flag") {

@@ -31,7 +31,7 @@ const CONNECTIONS_MAX: u64 = 65_536;
 const OTHER_DESCRIPTORS: u64 = 256;
 /// Connections of checks at once, however few descriptors the process has.
 const CONNECTIONS_MIN: u64 = 16;
-/// How long the prober waits for something to happen.
+/// How long the prober waits for events.
 const TURN_MAX: Span = Span::from_secs(1);
 /// The same, while a worker's mailbox is full.
 const RETRY_TURN_MAX: Span = Span::from_millis(10);
@@ -48,7 +48,7 @@ enum ProberMail {
 pub(crate) struct Checks {
     /// The servers of the process.
     roster: Arc<Roster>,
-    /// The way to the prober; `None` until a configuration has checks.
+    /// The prober's mailbox; `None` until a configuration has checks.
     prober: Option<Sender<ProberMail>>,
 }
 
@@ -108,7 +108,7 @@ impl Checks {
     }
 }
 
-/// Starts the prober on a thread of its own.
+/// Starts the prober on its own thread.
 fn spawn(roster: Arc<Roster>) -> io::Result<Sender<ProberMail>> {
     let waker = make_wakers(1)?.remove(0);
     let mailbox = Mailbox::new(MAILS_MAX, waker.clone());

@@ -27,9 +27,9 @@ pub(super) struct Kept {
 pub(super) struct KeptBound {
     /// The number of kept connections.
     pub(super) count: usize,
-    /// At most this many.
+    /// Maximum of `count`.
     most: usize,
-    /// None is kept before this time.
+    /// No connection is kept before this time.
     lacking_until: Moment,
 }
 

@@ -1,4 +1,4 @@
-//! The health of servers: which of them take requests, by their checks, their agents and what an operator has set.
+//! The health of servers: which of them take requests, by their checks, their agents and the commands of operators.
 //!
 //! ```text
 //!   prober.rs (thread "health")          admin/command.rs (set server)
@@ -10,8 +10,8 @@
 //!   action/proxy/servers.rs -> gate::balance (which server takes a request)
 //! ```
 //!
-//! In: the configuration in force, results, commands. Out: mail to the workers, log lines, what the admin interface
-//! shows. Never: connects on a worker; ends a request because its server went down.
+//! In: the configuration in force, results, commands. Out: mail to the workers, log lines, views for the admin interface. Never:
+//! connects on a worker; ends a request because its server went down.
 
 mod checks;
 mod kept;
@@ -40,5 +40,5 @@ pub(crate) struct ServerId {
     pub(crate) since: Generation,
 }
 
-/// What the workers know about servers, by pool and server.
+/// The states of servers that are sent to the workers, by pool and server.
 pub(crate) type ServerStatuses = Vec<Vec<ServerStatus>>;

@@ -7,7 +7,7 @@
 //! server's FIN for up to `LEAVE_SPAN` and `LEAVE_BYTES_MAX` bytes of the rest of its response, unless a check needs its slot;
 //! connections that are kept for further checks: `kept.rs`.
 //! Invariant: timer `n` belongs to target `n`: it is the time of the next check while the target waits, and the timeout
-//! of the check while one is under way. Of the checks that lack a resource (`waiting.rs`), only that of the first one is set.
+//! of the check while one is in progress. Of the checks that lack a resource (`waiting.rs`), only that of the first one is set.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,17 +51,17 @@ pub(crate) struct Prober {
     bound: KeptBound,
     /// The checks that lack a resource of this process.
     waiting: WaitingChecks,
-    /// A server went up or down since the workers were told.
+    /// A server has gone up or down since the last message to the workers.
     is_changed: bool,
 }
 
 /// A target and the state of its check.
 struct Watched {
-    /// What is checked.
+    /// The target.
     target: Target,
     /// When its timer is due.
     at: Moment,
-    /// The check under way; `None`: it waits for the next one. Boxed, because few of many targets are checked at a time.
+    /// The check in progress; `None`: it waits for the next one. Boxed, because few of many targets are checked at a time.
     probe: Option<Box<Probe>>,
     /// The connection that was kept after the last check.
     kept: Option<Kept>,
@@ -72,11 +72,11 @@ struct Watched {
     unkept_until: Moment,
     /// The check lacks a resource of this process: its place among those that wait.
     place: Option<Place>,
-    /// The check under way, or the next one, has been counted as one that waits.
+    /// The check in progress, or the next one, has been counted as waiting.
     is_counted: bool,
 }
 
-/// A check under way.
+/// A check in progress.
 struct Probe {
     /// The connection.
     sock: SockId,
@@ -86,7 +86,7 @@ struct Probe {
     keep_until: Option<Moment>,
     /// The connection was kept after an earlier check.
     is_reused: bool,
-    /// How far the check has come.
+    /// How far the check has progressed.
     stage: Stage,
     /// How many addresses were tried before this one.
     tried: usize,
@@ -109,7 +109,7 @@ enum Parting {
     Reset,
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Default)]
 enum Use {
     /// The place is free.
@@ -132,7 +132,7 @@ impl Prober {
         Self { roster, targets, socks, prng, bound, waiting, is_changed: false }
     }
 
-    /// Checks these targets from now on. A target that stays keeps its check under way and the time of the next one.
+    /// Checks these targets from now on. A target that was checked before keeps its check in progress and the time of the next one.
     pub(crate) fn change<R: Reactor>(&mut self, reactor: &mut R, targets: Vec<Target>) {
         let earlier = core::mem::take(&mut self.targets);
         let count = earlier.len();
@@ -180,7 +180,7 @@ impl Prober {
         self.try_first(reactor, reactor.now());
     }
 
-    /// Tells the workers if a server went up or down. Returns whether a worker is still to be told.
+    /// Tells the workers if a server went up or down. Returns whether a worker is still to be notified.
     pub(crate) fn publish(&mut self) -> bool {
         if core::mem::take(&mut self.is_changed) {
             self.roster.publish();
@@ -213,7 +213,7 @@ impl Prober {
         }
     }
 
-    /// Notes what a connection is for.
+    /// Notes the purpose of a connection.
     fn use_for(&mut self, sock: SockId, purpose: Use) {
         let at = sock.index as usize;
         if at >= self.socks.len() {
@@ -515,8 +515,8 @@ impl Prober {
         self.leave(reactor, probe.sock, parting);
     }
 
-    /// Sets the timer of the next check after one that began at `began`. Without an interval, the server was removed,
-    /// which the prober learns next.
+    /// Sets the timer of the next check after one that began at `began`. Without an interval, the server was removed, and a
+    /// notification of that waits for the prober.
     fn await_next<R: Reactor>(
         &mut self,
         reactor: &mut R,

@@ -1,10 +1,10 @@
-//! The servers of the process: what their checks have resulted in, what their agents state, and what an operator has set.
-//! In: the configuration in force, results of checks, commands, what an earlier process knew. Out: statuses for the workers, log
-//! lines on each change, views for the admin interface, what the next process continues with.
+//! The servers of the process: the results of their checks, the reports of their agents, and the commands of operators.
+//! In: the configuration in force, results of checks, commands, the state from an earlier process. Out: statuses for the workers, log
+//! lines on each change, views for the admin interface, the state for the next process.
 //! Never: decides when a server is checked (`prober.rs`) or which server takes a request (`gate::balance`).
 //! Limits: a command waits up to `TRIES_MAX` times `TRY_PAUSE` for a full mailbox.
-//! Invariant: entries have the indexes of the configuration in force. A server that was removed from the file loses
-//! its state: if it comes back, it is ready, and up until a check fails.
+//! Invariant: entries have the indexes of the configuration in force. A server that was removed from the file loses its state: if
+//! it is added again, it is ready, and up until a check fails.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,10 +32,10 @@ use crate::state_transfer::{PassedAgent, PassedChecks, PassedServer, StateTransf
 const TRIES_MAX: usize = 5000;
 const TRY_PAUSE: Duration = Duration::from_millis(1);
 
-/// What is known about a server.
+/// The state of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
-    /// What an operator has set.
+    /// The state that an operator has set.
     pub(crate) state: ServerState,
     /// The weight that an operator has set; `None`: that of the file.
     pub(crate) weight: Option<u16>,
@@ -50,7 +50,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Whether the server takes requests, as far as its weight allows.
+    /// Whether the server takes requests, apart from its weight.
     pub(crate) fn is_up(&self) -> bool {
         self.state == ServerState::Ready
             && self.checked.as_ref().is_none_or(Checked::is_up)
@@ -95,7 +95,7 @@ pub(crate) struct Checked {
     pub(crate) last: Option<(Outcome, Span)>,
     /// Checks so far.
     pub(crate) checks: u64,
-    /// Those that failed.
+    /// Checks that failed.
     pub(crate) failures: u64,
     /// How often the server went down.
     pub(crate) downs: u64,
@@ -114,13 +114,13 @@ impl Checked {
 /// The agent of a server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Agent {
-    /// What it has stated so far.
+    /// The values that it has reported so far.
     pub(crate) state: AgentState,
     /// The result of the last check, and how long it took.
     pub(crate) last: Option<(Result<Statement, Failure>, Span)>,
     /// Checks so far.
     pub(crate) checks: u64,
-    /// Those without a usable text.
+    /// Checks without a valid line.
     pub(crate) failures: u64,
 }
 
@@ -134,7 +134,7 @@ struct Entry {
     is_gone: bool,
     /// Its weight in the file.
     configured: u16,
-    /// What is known about it.
+    /// The state of the server.
     view: View,
 }
 
@@ -207,7 +207,7 @@ impl Roster {
         self.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on, these workers are told.
+    /// From now on, these workers are notified.
     pub(crate) fn connect(&self, workers: Vec<Sender<Mail>>) {
         self.delivery.connect(workers);
     }
@@ -246,7 +246,7 @@ impl Roster {
         }
     }
 
-    /// Tells all workers which servers take requests. What a full mailbox refuses is sent by `deliver`.
+    /// Tells all workers which servers take requests. `deliver` sends the messages that a full mailbox has refused.
     pub(crate) fn publish(&self) {
         let pools = self.pools();
         // Under the lock, so that an older list never replaces a newer one.
@@ -273,7 +273,7 @@ impl Roster {
         ));
     }
 
-    /// Sends what full mailboxes refused. Returns whether something is still to be sent.
+    /// Sends the messages that full mailboxes have refused. Returns whether something is still to be sent.
     pub(crate) fn deliver(&self) -> bool {
         self.delivery.retry() > 0
     }
@@ -306,8 +306,8 @@ impl Roster {
         Some((health, changed))
     }
 
-    /// Notes the result of asking an agent. Returns whether the workers are to be told; `None` if the server has no agent
-    /// any more.
+    /// Notes the result of asking an agent. Returns whether the workers are to be notified; `None` if the server has no agent any
+    /// more.
     pub(crate) fn note_agent(
         &self,
         id: ServerId,
@@ -339,7 +339,7 @@ impl Roster {
         Some(is_other)
     }
 
-    /// Sets the state of a server. "ready" also ends what its agent has set, until the agent states it again.
+    /// Sets the state of a server. "ready" also ends the state that its agent has set, until the agent reports that state again.
     ///
     /// # Errors
     /// There is no such server. The error lists all servers, as POOL/SERVER.
@@ -404,7 +404,7 @@ impl Roster {
         Err(names.collect())
     }
 
-    /// What is known about a server of the configuration in force; `None` if it was removed.
+    /// The status of a server of the configuration in force; `None` if it was removed.
     pub(crate) fn view(&self, pool: usize, server: usize) -> Option<View> {
         let pools = self.pools();
         let entry = pools.get(pool)?.servers.get(server).filter(|entry| !entry.is_gone)?;
@@ -416,9 +416,9 @@ impl Roster {
     }
 }
 
-/// What the next process continues with.
+/// The states with which the next process continues.
 impl Roster {
-    /// What is known about each server of the configuration in force.
+    /// The state of each server of the configuration in force.
     pub(crate) fn passed(&self) -> BTreeMap<(String, String), PassedServer> {
         let pools = self.pools();
         let known = pools.iter().flat_map(|pool| {
@@ -428,8 +428,7 @@ impl Roster {
         known.collect()
     }
 
-    /// Continues with the states that an earlier process knew. Checks and agents that have answered this process know
-    /// better.
+    /// Continues with the states that an earlier process knew. Checks and agents that have answered this process are more recent.
     pub(crate) fn inherit_states(&self, transfer: &StateTransfer) {
         for pool in self.pools().iter_mut() {
             for entry in pool.servers.iter_mut().filter(|entry| !entry.is_gone) {
@@ -441,7 +440,7 @@ impl Roster {
         }
     }
 
-    /// Continues with what an earlier process has counted, beyond what its last transfer contained.
+    /// Continues with the counts of an earlier process, beyond what its last transfer contained.
     pub(crate) fn inherit_counts(&self, transfer: &StateTransfer, last: &StateTransfer) {
         for pool in self.pools().iter_mut() {
             for entry in pool.servers.iter_mut().filter(|entry| !entry.is_gone) {
@@ -522,7 +521,7 @@ impl Entry {
     }
 }
 
-/// Adds what an earlier process has counted since its last transfer.
+/// Adds the counts of an earlier process since its last transfer.
 fn continue_count(own: &mut u64, earlier: u64, last: u64) {
     *own = own.saturating_add(earlier.saturating_sub(last));
 }
@@ -544,7 +543,7 @@ fn fresh_view() -> View {
     View { state, weight, checked: None, agent: None, changed, down_for }
 }
 
-/// Logs that an agent has changed what it states, beyond the weight.
+/// Logs that the report of an agent has changed, beyond the weight.
 fn log_agent(pool: &PoolEntry, server: &str, agent: &Agent) {
     let (up, all) = pool.count_up();
     let text = match &agent.last {

@@ -1,4 +1,4 @@
-//! What the prober checks: one target for each server of a pool with `health`, and one for each agent.
+//! The servers that the prober checks: one target for each server of a pool with `health`, and one for each agent.
 //! In: the configuration in force and the addresses of its servers. Out: targets, ready to be connected to.
 //! Invariant: a target has at least one address.
 
@@ -13,12 +13,12 @@ use tidegate_secure::{PoolPlan, ServerKey, TlsPlan};
 use super::ServerId;
 use crate::resolve::Addresses;
 
-/// What a check asks.
+/// The kind of check.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Job {
     /// Whether the server works, with the settings of its pool's checks.
     Health(Arc<HealthCheck>),
-    /// What the agent of the server states.
+    /// A check of the agent.
     Agent(Arc<AgentCheck>),
 }
 
@@ -47,22 +47,22 @@ impl Job {
         }
     }
 
-    /// Whether an agent is asked.
+    /// Whether an agent is queried.
     pub(crate) fn is_agent(&self) -> bool {
         matches!(self, Self::Agent(_))
     }
 }
 
-/// A server to check, or its agent to ask.
+/// A server to check, or an agent to query.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Target {
     /// Identifies the server.
     pub(crate) id: ServerId,
-    /// What is checked.
+    /// The kind of check, with its settings.
     pub(crate) job: Job,
     /// The addresses of the server, with the port of the check.
     pub(crate) addresses: Arc<[Address]>,
-    /// What is sent before TLS: a PROXY header, or nothing.
+    /// The bytes that are sent before TLS: a PROXY header, or nothing.
     pub(crate) preface: Arc<[u8]>,
     /// The request; empty if nothing is sent.
     pub(crate) request: Arc<[u8]>,

@@ -14,7 +14,7 @@ use super::{ServerId, ServerState, ServerStatuses};
 use crate::start::Mail;
 use crate::state_transfer::{StateTransfer, TransferReader};
 
-/// What a simulated server does with a connection.
+/// The behaviour of a simulated server on a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Manner {
     /// It responds with this status and closes.
@@ -123,7 +123,7 @@ struct Stage {
     origins: Vec<Origin>,
     /// Their agents.
     agents: Vec<Origin>,
-    /// What the worker was told last.
+    /// The latest message to the worker.
     told: Option<Arc<ServerStatuses>>,
 }
 
@@ -344,7 +344,7 @@ fn reload_keeps_the_state_of_servers_that_stay() {
     let requests = stage.origins[2].requests.len();
     stage.run(Span::from_secs(10));
     assert_eq!((stage.origins[2].requests.len(), stage.net.open_sockets()), (requests, 0));
-    // A server that was removed and comes back has no state.
+    // A server that was removed and is added again has no state.
     stage.reload(1, HTTP);
     assert!(stage.roster.view(0, 1).is_none());
     stage.reload(2, HTTP);
@@ -400,7 +400,7 @@ fn next_process_continues_with_what_this_one_knows() {
             .expect("checks")
             .checks;
     assert!(since > 0 && counts(&new, 0) == (own.0.0 + since, own.0.1, own.0.2));
-    // Its own checks have counted towards `rise`.
+    // Its own checks have counted toward `rise`.
     assert!(new.word(0).starts_with("DOWN ") && new.view(2).state == ServerState::Ready);
     assert_eq!((new.view(1).state_now(), new.view(1).is_up()), (ServerState::Drain, false));
 
@@ -443,7 +443,7 @@ fn kept_connection_is_used_for_its_time_and_replaced_without_a_failure() {
     let (accepted, requests, failures) = counts(&stage, 0);
     assert!((8..=21).contains(&accepted) && requests > 90 && failures == 0, "{accepted}");
     assert!((accepted - 1..=accepted).contains(&closes(&stage)), "the last request asks to close");
-    // What a reload leaves out is closed.
+    // A reload that changes or removes the check closes its connection.
     for health in [KEEP.replace("/up", "/other"), String::new()] {
         let open = stage.origins[0].open.len();
         stage.reload(1, &health);
@@ -675,7 +675,7 @@ fn checks_that_lack_a_slot_are_made_in_the_order_of_their_waiting() {
 
 const AGENT: &str = "agent = { port = 9999, every = \"1s\", timeout = \"500ms\", send = \"p\" }";
 
-/// What the worker was told about a server, and the result of its agent's last check.
+/// The status of a server at the worker, and the result of its agent's last check.
 fn told_by_agent(stage: &Stage, server: usize) -> (bool, u16, &'static str) {
     let told = stage.told.as_ref().map(|statuses| statuses[0][server]);
     let (is_up, percent) = told.map_or((true, 100), |told| (told.is_up, told.percent));
@@ -741,7 +741,7 @@ fn agent_and_operator_and_checks_must_agree() {
     assert_eq!(stage.roster.set_agent(place, tidegate_gate::agent::Operation::Down), Ok(true));
     stage.run(Span::from_secs(1));
     assert_eq!(state(&stage), (false, 5, ServerState::Ready));
-    // An agent cannot end what an operator has set.
+    // An agent cannot end a state that an operator has set.
     stage.agents[0].manner = Manner::Agent(b"up ready\n");
     stage.roster.set_state(place, ServerState::Maintenance).expect("it exists");
     stage.run(Span::from_secs(3));
@@ -752,7 +752,7 @@ fn agent_and_operator_and_checks_must_agree() {
     stage.origins[0].manner = Manner::Status(500);
     stage.run(Span::from_secs(6));
     assert_eq!(state(&stage), (false, 5, ServerState::Ready));
-    // Without an agent in the file, what it has stated is void.
+    // Without an agent in the file, its earlier reports are void.
     stage.origins[0].manner = Manner::Status(200);
     stage.reload(1, HTTP);
     stage.run(Span::from_secs(6));

@@ -51,7 +51,7 @@ pub enum Op {
 pub struct Habits {
     /// When the client connects.
     pub start_at: Moment,
-    /// The most bytes sent at once.
+    /// Maximum number of bytes sent at once.
     pub piece_bytes: usize,
     /// Ends TLS without close_notify.
     pub skips_close_notify: bool,
@@ -407,7 +407,7 @@ impl Client {
         }
         let Some(&id) = self.waiting.front() else {
             if head.status() == 408 {
-                // Sent while the first bytes of another request, or of an unfinished head, were under way.
+                // Sent while the first bytes of another request, or of an unfinished head, were in progress.
                 self.closing = true;
                 self.sent_garbage = true;
                 return Ok(());

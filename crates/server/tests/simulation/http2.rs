@@ -33,7 +33,7 @@ pub use tunnels::{WEBSOCKET, has_websockets};
 
 /// The index of the first client of HTTP/2, which decides its address. No plan trusts its PROXY headers.
 pub const FIRST_CLIENT: usize = 100;
-/// The most requests of a script.
+/// Maximum number of requests of a script.
 const CALLS_MAX: u64 = 8;
 /// How long a client waits until its connection is established.
 const CONNECT_PATIENCE: Span = Span::from_secs(10);
@@ -65,7 +65,7 @@ struct Call {
     trailer: bool,
     /// The end of the body is a DATA frame without data.
     ends_late: bool,
-    /// The most bytes of the body that are sent at once, and the pause after them.
+    /// Maximum size in bytes of the body that are sent at once, and the pause after them.
     piece_bytes: usize,
     pace: Span,
     abort: Option<Abort>,
@@ -84,7 +84,7 @@ enum End {
     Finish,
     /// Sends GOAWAY when all requests are begun; leaves when they are answered.
     GoAway,
-    /// Closes or resets the connection at this time after its start, whatever is under way.
+    /// Closes or resets the connection at this time after its start, whatever is in progress.
     Abandon { after: Span, by_reset: bool },
 }
 
@@ -93,7 +93,7 @@ pub struct Script {
     index: usize,
     start_at: Moment,
     config: Config,
-    /// The most bytes sent at once.
+    /// Maximum number of bytes sent at once.
     piece_bytes: usize,
     /// Reads this many bytes after each such pause; `None`: reads everything at once.
     reads: Option<(usize, Span)>,
@@ -248,7 +248,7 @@ impl Maker<'_> {
     }
 }
 
-/// A request that is under way.
+/// A request that is in progress.
 struct Open {
     call: Call,
     begun_at: Moment,

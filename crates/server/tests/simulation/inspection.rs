@@ -1,4 +1,4 @@
-//! What the admin interface asks a worker while requests are under way.
+//! What the admin interface asks a worker while requests are in progress.
 //! In: questions. Out: reports; connections and exchanges that end.
 
 use std::sync::Arc;

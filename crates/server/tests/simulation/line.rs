@@ -8,9 +8,9 @@ use std::cell::RefCell;
 use tidegate_reactor::SimPeer;
 use tidegate_wire::tls::{Fault, TlsSession};
 
-/// The most bytes that encryption adds to a record.
+/// Maximum number of bytes that encryption adds to a record.
 const SEAL_BYTES: usize = 32;
-/// The most plain bytes in a record.
+/// Maximum number of plain bytes in a record.
 const RECORD_BYTES: usize = 16_384;
 /// Room left for close_notify and the response to a key update.
 const RESERVED_BYTES: usize = 100;

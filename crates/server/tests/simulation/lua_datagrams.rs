@@ -1,6 +1,6 @@
 //! Datagrams of Lua applications.
 //! In: a server that sends datagrams back, in a network with faults. Out: what scripts get; what a worker holds although
-//! nothing is under way.
+//! nothing is in progress.
 //! Invariant: nothing is random except for the seed.
 
 use core::net::SocketAddr;

@@ -1,6 +1,6 @@
 //! Look-ups of names by Lua applications.
 //! In: name servers of the simulated network, with faults. Out: what scripts get; what a worker holds although nothing is
-//! under way.
+//! in progress.
 //! Invariant: nothing is random except for the seed.
 
 use core::net::SocketAddr;

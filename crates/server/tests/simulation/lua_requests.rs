@@ -1,5 +1,5 @@
 //! Requests of Lua applications to servers, in a network with faults.
-//! In: seeds. Out: what a worker holds although nothing is under way; a broken invariant.
+//! In: seeds. Out: what a worker holds although nothing is in progress; a broken invariant.
 //! Limits: `TURNS` turns of each run, then a stop.
 //! Invariant: nothing is random except for the seed.
 

@@ -1,5 +1,5 @@
 //! Sockets of Lua applications, in a network with faults.
-//! In: seeds. Out: what a worker holds although nothing is under way; bytes of one talk that another one has read.
+//! In: seeds. Out: what a worker holds although nothing is in progress; bytes of one talk that another one has read.
 //! Limits: those of `lua_requests.rs`.
 //! Invariant: nothing is random except for the seed.
 

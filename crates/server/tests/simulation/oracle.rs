@@ -76,7 +76,7 @@ pub struct Oracle {
     pub violations: Vec<String>,
     /// Nothing in this run may fail: every request must get its complete response.
     pub is_calm: bool,
-    /// The workers have too few slots. They may close clients without a request under way, and let requests
+    /// The workers have too few slots. They may close clients without a request in progress, and let requests
     /// wait until their time in the queue ends.
     pub is_crowded: bool,
     /// By origin: the number of its pool. A request must not reach a server of another pool.

@@ -125,7 +125,7 @@ struct Conn {
     /// When an unsolicited response is sent, if the connection is idle then; `NEVER`: when a worker is about to
     /// handle other bytes, perhaps a request for this connection.
     unsolicited_at: Option<Moment>,
-    /// An unsolicited response, or a part of one, has arrived at the worker. No request was under way then.
+    /// An unsolicited response, or a part of one, has arrived at the worker. No request was in progress then.
     is_tainted: bool,
 }
 
@@ -307,7 +307,7 @@ impl Origin {
             at => oracle.now >= at,
         }) && conn.request.is_none()
             && quiet
-            // A pause without end is in place of a response, so a request is under way.
+            // A pause without end is in place of a response, so a request is in progress.
             && oracle.now >= conn.out_at
             && !finished
             && conn.reader.is_between()

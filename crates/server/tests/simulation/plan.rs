@@ -28,7 +28,7 @@ pub struct Plan {
     /// The configuration file.
     pub config: String,
     pub workers: usize,
-    /// Bytes under way in one direction of a connection.
+    /// Bytes in progress in one direction of a connection.
     pub window_bytes: usize,
     /// Clients use TLS.
     pub secured: bool,

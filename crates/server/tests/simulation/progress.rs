@@ -12,7 +12,7 @@ use tidegate_base::{Moment, Span};
 const QUIET_MAX: Span = Span::from_secs(120);
 /// The same in a calm run, where pools have timeouts of about 1000 s.
 const CALM_QUIET_MAX: Span = Span::from_secs(1200);
-/// The most steps without a byte. In most of them, the clock advances to an event of another kind.
+/// Maximum number of steps without a byte. In most of them, the clock advances to an event of another kind.
 const QUIET_STEPS_MAX: u64 = 100_000;
 /// More bytes than all scripts and responses of a plan have, with all their retries: 12 clients with 8 requests,
 /// each of 200 kB and sent up to 4 times, with responses of 300 kB. Chunks of one byte multiply this by six.

@@ -19,7 +19,7 @@ use crate::peer::harness::{Harness, addresses};
 use crate::plan::Plan;
 use crate::secured::Keys;
 
-/// The most changes in one run: more than a worker keeps generations of settings.
+/// Maximum number of changes in one run: more than a worker keeps generations of settings.
 const RELOADS_MAX: u64 = 24;
 /// The longest time between two changes.
 const PAUSE_MAX: Span = Span::from_secs(2);

@@ -11,9 +11,9 @@ use crate::stage::{GET, OK, Stage, assert_status, scene};
 /// Settings in which two seconds without progress end a transfer.
 const TIMEOUTS: &str = "timeouts = { body = \"2s\" }";
 const POOL_TIMEOUTS: &str = "timeouts = { body = \"2s\", response-head = \"2s\", tunnel = \"2s\" }";
-/// Bytes under way in one direction of a connection: the kernel's share of what a slow peer has not read.
+/// Bytes in progress in one direction of a connection: the kernel's share of what a slow peer has not read.
 const WINDOW_BYTES: usize = 20_000;
-/// The most bytes that a slow peer reads at once.
+/// Maximum number of bytes that a slow peer reads at once.
 const DRIP_BYTES: usize = 1000;
 /// How often a slow peer reads.
 const DRIP_EVERY: Span = Span::from_millis(1900);

@@ -23,7 +23,7 @@ pub struct Stage {
     /// The configuration.
     pub text: String,
     origin: SimServer,
-    /// The most bytes that one connection has held: input, output.
+    /// Maximum number of bytes that one connection has held: input, output.
     held: (usize, usize),
 }
 
@@ -38,7 +38,7 @@ impl Stage {
             true => "",
             false => "servers = [\"10.0.1.1:8000\"]",
         };
-        // Most scenes look at a request while its body is under way.
+        // Most scenes look at a request while its body is in progress.
         let buffer = match pool.contains("request-buffer") {
             true => "",
             false => "request-buffer = \"0B\"",

@@ -79,7 +79,7 @@ struct Client {
     end: End,
     has_ended: bool,
     is_gone: bool,
-    /// The most bytes sent and received at once.
+    /// Maximum number of bytes sent and received at once.
     piece_bytes: u64,
 }
 

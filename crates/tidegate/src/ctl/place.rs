@@ -130,7 +130,7 @@ impl Place {
             )
         })?;
         match reply.strip_prefix("error: ") {
-            // The findings of a reload have prefixes of their own.
+            // The findings of a reload have their own prefixes.
             Some(why) if why.starts_with("error: ") || why.starts_with("tidegate: ") => {
                 Err(format!("{}\n", why.trim_end()))
             }
@@ -144,7 +144,7 @@ impl Place {
         }
     }
 
-    /// Sends one line, and returns what comes back until the end of the connection. The reply may take as long as `timeout`.
+    /// Sends one line, and returns all bytes received until the end of the connection. The reply may take as long as `timeout`.
     pub fn send(&self, command: &str, timeout: Duration) -> io::Result<String> {
         let mut line = String::new();
         if let Some(path) = &self.token_file {

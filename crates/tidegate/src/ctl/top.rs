@@ -1,6 +1,6 @@
 //! `tidegate ctl top`: a live view of a running process, for a terminal of 80 columns.
-//! In: what `show info`, `show stat`, `show pools` and `show threads` report, twice. Out: rates between the two: of the
-//! process, its workers, its pools and servers. Without a terminal, plain lines; exit code 1 if the process cannot be asked.
+//! In: two reports each of `show info`, `show stat`, `show pools` and `show threads`. Out: rates between the two: of the process,
+//! its workers, its pools and servers. Without a terminal, plain lines; exit code 1 if the process cannot be reached.
 //! Limits: a terminal gets as many servers as it has lines, those with the most requests first.
 
 use std::collections::BTreeMap;
@@ -94,7 +94,7 @@ fn height() -> usize {
     lines.filter(|lines| *lines > 1).unwrap_or(HEIGHT)
 }
 
-/// What a process reports at one time.
+/// The report of a process at one time.
 struct Sample {
     at: Instant,
     info: Map<String, Value>,

@@ -66,7 +66,7 @@ impl Folder {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let own = format!("tidegate-peers-{}-{number}-{name}", std::process::id());
         let path = std::env::temp_dir().join(own);
-        // A killed run whose process had the same id may have left it.
+        // A killed run whose process had the same id may have disconnected it.
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir(&path).expect("a folder can be made");
         Self(path)

@@ -65,7 +65,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
             if pairs > 1 { "the receive interrupts on" } else { "on" },
             list_text(&used)
         ));
-        // Without --worker-cpus, interrupts may go to every CPU.
+        // Without --worker-cpus, interrupts may be handled by every CPU.
         let is_apart = used.iter().all(|cpu| !workload.worker_cpus.contains(cpu));
         if used.len() >= reachable && is_apart {
             continue;

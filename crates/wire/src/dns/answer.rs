@@ -1,6 +1,7 @@
 //! The decoder of answers.
-//! In: the question, the number of its query, the bytes of a datagram. Out: what the answer states, or why it is none.
-//! Never: takes a record of another name than that of the question or of one of its aliases; reads what follows the records.
+//! In: the question, the number of its query, the bytes of a datagram. Out: the content of the answer, or why it is not an
+//! answer.
+//! Never: takes a record of another name than that of the question or of one of its aliases; reads the bytes after the records.
 //! Limits: those of `mod.rs`. A longer answer counts as truncated.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -19,7 +20,7 @@ const CODE_NAME_ERROR: u8 = 3;
 /// Why a datagram is no answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// It answers another question, or is not an answer at all. The true answer may still come.
+    /// It answers another question, or is not an answer at all. The true answer may still arrive.
     Foreign,
     /// It answers the question, but cannot be decoded.
     Malformed,
@@ -30,7 +31,7 @@ struct RawRecord {
     owner: String,
     number: u16,
     seconds: u32,
-    /// Where its data is.
+    /// The place of its data.
     data: core::ops::Range<usize>,
 }
 

@@ -1,8 +1,8 @@
 //! DNS over datagrams (RFC 1035): the query for the records of one name, and the answer.
 //! In: a name and a kind of record; the bytes of an answer. Out: the bytes of a query; the records, or why there are none.
 //! Never: takes an answer to another question; follows a compressed name forwards, so decoding ends.
-//! Limits: `NAME_BYTES_MAX`, `RECORDS_MAX` records of an answer, `ALIASES_MAX` aliases; answers of up to `ANSWER_BYTES_MAX` bytes
-//! are asked for and taken, which pass each network without fragments.
+//! Limits: `NAME_BYTES_MAX`, `RECORDS_MAX` records of an answer, `ALIASES_MAX` aliases; queries request, and the decoder accepts,
+//! answers of up to `ANSWER_BYTES_MAX` bytes, which pass each network without fragments.
 
 mod answer;
 pub(crate) mod fuzz;
@@ -13,7 +13,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 pub use answer::{Fault, decode_answer};
 pub use name::NAME_BYTES_MAX;
 
-/// Bytes of an answer that a query asks for, and the most that is taken. Fragments are avoided, because others could forge them.
+/// Maximum size in bytes of an answer, which a query states. Fragments are avoided, because others could forge them.
 pub const ANSWER_BYTES_MAX: u16 = 1232;
 /// Records of an answer that are read.
 pub const RECORDS_MAX: usize = 128;
@@ -70,7 +70,7 @@ impl RecordKind {
     }
 }
 
-/// What is asked.
+/// The question of a query.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Question {
     /// The name: lower case, without the dot at its end.
@@ -109,7 +109,7 @@ pub enum Record {
     Aaaa(Ipv6Addr),
     /// A host of a service.
     Srv {
-        /// Hosts with the smallest number come first.
+        /// Hosts with the smallest number have priority.
         priority: u16,
         /// The share of a host among those of its priority.
         weight: u16,
@@ -122,7 +122,7 @@ pub enum Record {
     Txt(Vec<u8>),
 }
 
-/// What an answer states.
+/// The contents of an answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// The records, at least one.

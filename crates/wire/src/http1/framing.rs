@@ -1,5 +1,5 @@
-//! The only place that decides how an HTTP/1 body is framed and whether the connection persists. What a
-//! length is and which responses have a body is the same for every version: `message/length.rs`.
+//! The only place that decides how an HTTP/1 body is framed and whether the connection persists. The meaning of a length, and the
+//! responses that have a body, are the same for every version: `message/length.rs`.
 //! In: the classified fields of a head, its version. Out: `BodyLength`, persistence.
 //! Source: RFC 9112 sections 6.1 to 6.3 and 9.3. If they leave a choice, the message is rejected.
 //! Never: ignores one of two different statements about a length. A message with both Content-Length and
@@ -27,7 +27,7 @@ pub(super) fn request_length(
     Ok(content_length(fields, false)?.map_or(BodyLength::None, BodyLength::Length))
 }
 
-/// What the fields of a response state about its body, whether or not it has one.
+/// The framing of a response's body according to its fields, whether or not it has one.
 #[inline]
 pub(super) fn stated_length(
     fields: &FieldTable<'_>,

@@ -3,8 +3,7 @@
 //! Never: parses a whole head more than twice, however the input is split. Never allocates, except for
 //! heads with a minor version above 1.
 //! Limits: `HeadLimits`, `ResponseLimits`.
-//! Invariant: only the scanner names a syntax fault. A head that the tokenizer does not accept goes to the
-//! scanner.
+//! Invariant: only the scanner names a syntax fault. A head that the tokenizer does not accept is passed to the scanner.
 
 use super::request::validate_request;
 use super::response::validate_response;

@@ -1,7 +1,7 @@
-//! Finds the byte of a malformed head that shows the fault, for people who look at it.
+//! Finds the byte of a malformed head that shows the fault, for operators.
 //! In: the bytes of the head, and the fault that the decoder has named. Out: the offset of a byte.
 //! Never: decides anything about a message: the decoder has rejected it already.
-//! Limits: reads the bytes a few times; called for messages that an operator looks at, not for each fault.
+//! Limits: reads the bytes a few times; called for messages that an operator inspects, not for each fault.
 
 use crate::http1::scan::{split_field_line, without_line_end};
 use crate::message::FaultKind;
@@ -149,7 +149,7 @@ fn field_name(head: &[u8]) -> Option<usize> {
     Some(start + wrong)
 }
 
-/// Where the value of a field begins; of the fields with one of these names, the one with this number.
+/// The offset of the value of a field; of the fields with one of these names, the one with this number.
 fn value(head: &[u8], names: &[&str], number: usize) -> Option<usize> {
     values(head, names).nth(number).map(|(start, _)| start)
 }

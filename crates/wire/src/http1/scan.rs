@@ -17,7 +17,7 @@ pub(super) enum Role {
     Response,
 }
 
-/// What one head is checked against.
+/// The rules and limits for one head.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     /// The kind of message.

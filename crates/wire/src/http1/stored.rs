@@ -15,8 +15,8 @@ pub struct StoredHead<'a> {
     pub method: &'a str,
     /// The target, in origin form or `*`.
     pub target: &'a str,
-    /// The length of the head in bytes, with its empty line. What follows is the stored part of the body, as
-    /// HTTP/1.1 frames it.
+    /// The length of the head in bytes, with its empty line. The bytes that follow are the stored part of the body, as HTTP/1.1
+    /// frames it.
     pub bytes: usize,
     /// The field lines, each with its CRLF.
     lines: &'a [u8],

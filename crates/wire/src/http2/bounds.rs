@@ -51,8 +51,8 @@ pub const STREAM_WINDOW_DEFAULT: u32 = WINDOW_INITIAL;
 pub const STREAM_WINDOW_CEILING_DEFAULT: u32 = 1024 * 1024;
 /// Default of the bytes by which the receive windows of one connection's streams may grow in total.
 pub const WINDOW_POOL_DEFAULT: u32 = 4 * 1024 * 1024;
-/// Default of the connection's receive window. It is credited on receipt, because every stream bounds what
-/// its consumer holds; so it only limits what may be in flight.
+/// Default of the connection's receive window. It is credited on receipt, because every stream bounds the bytes that its consumer
+/// holds; so it only limits the bytes in flight.
 pub const CONNECTION_WINDOW_DEFAULT: u32 = 16 * 1024 * 1024;
 /// Default of SETTINGS_HEADER_TABLE_SIZE: the initial value. The table grows with its entries and stores a
 /// field of average size (29 bytes) in 37 bytes instead of the 61 that HPACK counts. So the table of a usual

@@ -1,8 +1,8 @@
 //! A connection: its state, its start and its end. `receive.rs` takes input, `send.rs` produces messages.
 //! In: a `Config`, the time. Out: the first frames, GOAWAY, facts about the connection and its streams.
-//! Never: reads a clock or a socket; all output goes to the buffer that the caller gives.
+//! Never: reads a clock or a socket; all output is appended to the buffer that the caller gives.
 //! Limits: `Config`, `bounds`, `flood`.
-//! Invariant: a stream is opened in one place (`add_stream`) and leaves in one place (`remove_stream`).
+//! Invariant: a stream is opened in one place (`add_stream`) and removed in one place (`remove_stream`).
 //!
 //! The caller
 //! - calls `start` once, then `receive` until it returns `None` for each piece of input;
@@ -47,10 +47,10 @@ pub enum Role {
 pub struct Config {
     /// Which side this is.
     pub role: Role,
-    /// Streams open at once: what a server accepts, and what a client opens even if the server allows more.
+    /// Streams open at once: the number that a server accepts, and that a client opens even if the server allows more.
     pub streams_max: u32,
-    /// The first receive window of each stream: what its consumer must be able to hold. Values below
-    /// `WINDOW_INITIAL` have the effect of that value.
+    /// The first receive window of each stream: the bytes that its consumer must be able to hold. Values below `WINDOW_INITIAL`
+    /// have the effect of that value.
     pub stream_window: u32,
     /// The size up to which the window of a stream grows while its consumer keeps up.
     pub stream_window_ceiling: u32,
@@ -59,14 +59,14 @@ pub struct Config {
     pub window_pool: u32,
     /// The receive window of the connection.
     pub connection_window: u32,
-    /// The most bytes of the table that decodes the peer's fields: SETTINGS_HEADER_TABLE_SIZE.
+    /// Maximum size in bytes of the table that decodes the peer's fields: SETTINGS_HEADER_TABLE_SIZE.
     pub header_table_bytes: u32,
-    /// The most bytes of the table that encodes fields; 0 to use none, which saves memory and costs some 10 to 30 bytes,
+    /// Maximum size in bytes of the table that encodes fields; 0 to use none, which saves memory and costs some 10 to 30 bytes,
     /// and the time of their Huffman code, for each field that repeats.
     pub encoder_table_bytes: u32,
-    /// The most bytes of a head, with 32 more for each field: SETTINGS_MAX_HEADER_LIST_SIZE.
+    /// Maximum size in bytes of a head, with 32 more for each field: SETTINGS_MAX_HEADER_LIST_SIZE.
     pub header_list_bytes_max: u32,
-    /// The most fields of a head, pseudo-header fields included, cookie fields excluded.
+    /// Maximum number of fields of a head, pseudo-header fields included, cookie fields excluded.
     pub header_fields_max: u16,
     /// A server accepts extended CONNECT (RFC 8441).
     pub connect_protocol: bool,
@@ -166,7 +166,7 @@ pub struct Connection {
     pub(super) receive: ReceiveWindow,
     /// Bytes by which the windows of streams may still grow.
     pub(super) window_pool: u32,
-    /// The allowances for what the peer does without a request being served.
+    /// The allowances for actions of the peer that serve no request.
     pub(super) allowances: Allowances,
     /// Harmless violations of the peer since `take_glitches`.
     pub(super) new_glitches: u16,
@@ -235,8 +235,7 @@ impl Connection {
         }
     }
 
-    /// Appends what this side sends first. A client may append requests at once, without waiting for the
-    /// server's SETTINGS.
+    /// Appends the first bytes of this side. A client may append requests at once, without waiting for the server's SETTINGS.
     pub fn start(&mut self, out: &mut Vec<u8>) {
         let config = self.config;
         let mut entries = [(0, 0); 6];
@@ -351,10 +350,10 @@ impl Connection {
         allowed.min(self.config.streams_max).saturating_sub(open).min(ids)
     }
 
-    /// Changes how many streams the client may have open. Streams above a lowered limit continue, and the client may
-    /// open more up to the earlier limit until it has acknowledged the lower one. Later ones are refused until enough have
-    /// ended. False, without effect, while the client has not acknowledged earlier SETTINGS: call it again then. So a
-    /// client that acknowledges none keeps the limit that it was told first.
+    /// Changes how many streams the client may have open. Streams above a lowered limit continue, and the client may open more up
+    /// to the earlier limit until it has acknowledged the lower one. Later ones are refused until enough have ended. False,
+    /// without effect, while the client has not acknowledged earlier SETTINGS: call it again then. So a client that acknowledges
+    /// none keeps the limit that was announced first.
     pub fn set_streams_max(&mut self, out: &mut Vec<u8>, streams_max: u32) -> bool {
         let may_change = self.unacknowledged == 0 && self.phase == Phase::Open;
         if self.config.role == Role::Client || self.config.streams_max == streams_max || !may_change

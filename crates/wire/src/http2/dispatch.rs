@@ -236,7 +236,7 @@ impl Connection {
         ended
     }
 
-    /// Decodes a complete block and finds out what it is.
+    /// Decodes a complete block and determines its kind.
     fn end_block(
         &mut self,
         stream: u32,
@@ -272,7 +272,7 @@ impl Connection {
         }
     }
 
-    /// What a header block on this stream is.
+    /// The kind of header block on this stream.
     fn open_message(&mut self, id: u32) -> BlockKind {
         if let Some(stream) = self.streams.get(id) {
             return match stream.expected {

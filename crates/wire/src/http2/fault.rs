@@ -39,7 +39,7 @@ impl ErrorCode {
     pub const HTTP_1_1_REQUIRED: Self = Self(13);
 }
 
-/// What ends with a fault.
+/// The scope of a fault: the connection or the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
     /// One stream: RST_STREAM. The connection continues.
@@ -79,7 +79,7 @@ impl Fault {
         self.kind.reason()
     }
 
-    /// Whether the peer sends so many frames that the rest of what it has sent is not worth reading.
+    /// Whether the peer sends so many frames that the rest of its input is not worth reading.
     #[must_use]
     pub const fn is_flood(self) -> bool {
         matches!(
@@ -128,7 +128,7 @@ macro_rules! fault_kinds {
                 match self { $(Self::$name => stringify!($name),)* }
             }
 
-            /// What ends with this fault.
+            /// The scope of the fault.
             #[must_use]
             pub const fn scope(self) -> Scope {
                 match self { $(Self::$name => Scope::$scope,)* }

@@ -1,4 +1,4 @@
-//! Allowances for what a peer may do that costs this side work without serving a request.
+//! Allowances for actions of a peer that cost this side work without serving a request.
 //! In: events of each kind, the time, completed work that restores some allowances. Out: whether the
 //! allowance is used up.
 //! Never: charges a frame that a request needs.
@@ -14,7 +14,7 @@ use super::bounds::DATA_BYTES_MAX;
 use super::fault::FaultKind;
 use tidegate_base::Moment;
 
-/// What is charged.
+/// The kind of charge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cost {
     /// A stream was reset by the peer, or by this side because of a fault of the peer.
@@ -128,7 +128,7 @@ pub const TINY_SENDS_PER_SECOND: u16 = 10;
 /// The allowances of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowances {
-    /// What is used of each allowance, in the order of `Cost`. At most its bound.
+    /// How much of each allowance is used, in the order of `Cost`. At most its bound.
     used: [u16; COSTS],
     /// WINDOW_UPDATE frames that sent DATA frames allow. At most `WINDOW_UPDATES_GRANTED_MAX`.
     granted_updates: u32,
@@ -188,7 +188,7 @@ impl Allowances {
         self.used[cost as usize]
     }
 
-    /// Reduces what is used by the time that has passed.
+    /// Reduces the used allowance by the time that has passed.
     fn forgive(&mut self, now: Moment) {
         let second = now.as_nanos() / 1_000_000_000;
         if second == self.second {

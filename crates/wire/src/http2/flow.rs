@@ -1,18 +1,18 @@
 //! Flow-control windows of one direction of a stream or of the connection (RFC 9113 sections 5.2 and 6.9).
-//! In: lengths of DATA frames, increments, bytes that the consumer has taken. Out: what may be sent or
-//! received, increments to announce.
+//! In: lengths of DATA frames, increments, bytes that the consumer has taken. Out: the amounts that may be sent or received,
+//! increments to announce.
 //! Never: announces a window for bytes that the consumer still holds.
 //! Limits: `WINDOW_MAX`; a receive window grows up to the ceiling that the caller gives.
 //! Invariant of `ReceiveWindow`: `open + held + credit == target`.
 //!
-//! Backpressure: bytes of a stream are credited to the *connection* on receipt and to the *stream* only when
-//! its consumer releases them. So a stalled stream fills its own window and nothing else: the connection
-//! window never holds bytes of a consumer. What all consumers together may hold is bounded by the streams
-//! and their windows; windows grow only out of a pool that one connection's streams share.
+//! Backpressure: bytes of a stream are credited to the *connection* on receipt and to the *stream* only when its consumer
+//! releases them. So a stalled stream fills its own window and nothing else: the connection window never holds bytes of a
+//! consumer. The bytes that all consumers together may hold are bounded by the streams and their windows; windows grow only out
+//! of a pool that one connection's streams share.
 
 use super::bounds::{WINDOW_INITIAL, WINDOW_MAX};
 
-/// What may still be sent. The window of a stream is kept relative to the peer's initial window, so that a
+/// The number of bytes that may still be sent. The window of a stream is kept relative to the peer's initial window, so that a
 /// change of that setting costs nothing per stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SendWindow {
@@ -48,7 +48,7 @@ impl SendWindow {
     }
 }
 
-/// What the peer may still send, and what its consumer holds.
+/// How much the peer may still send, and how much its consumer holds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReceiveWindow {
     /// Bytes that the peer may send.
@@ -90,8 +90,8 @@ impl ReceiveWindow {
         self.held
     }
 
-    /// The increment to announce; 0 if it is not worth a frame yet, that is, below half of the window. While
-    /// less than half is missing, the peer can send the other half.
+    /// The increment to announce; 0 while it is below half of the window, which does not justify a frame. While less than half is
+    /// missing, the peer can send the other half.
     pub(super) const fn take_increment(&mut self) -> u32 {
         if self.credit == 0 || self.credit < self.target / 2 {
             return 0;
@@ -102,9 +102,8 @@ impl ReceiveWindow {
         increment
     }
 
-    /// Doubles the window, if a whole window was received since it last grew and the consumer keeps up with
-    /// it: the window is what limits the peer. Grows up to `ceiling` and by `room` at most. Returns by how
-    /// much it grew.
+    /// Doubles the window, if a whole window was received since it last grew and the consumer keeps up with it: the window limits
+    /// the peer. Grows up to `ceiling` and by `room` at most. Returns by how much it grew.
     pub(super) fn grow(&mut self, ceiling: u32, room: u32) -> u32 {
         if self.received < self.target || self.held > self.target / 4 {
             return 0;

@@ -1,13 +1,13 @@
 //! Frames: the head that all have in common, the payloads of each type, and their encoding (RFC 9113
 //! sections 4 and 6).
 //! In: nine bytes; a whole payload. Out: `FrameHead`, parts of the payload; encoded frames.
-//! Never: looks at the state of a stream or of the connection; `receive.rs` does that.
+//! Never: depends on the state of a stream or of the connection; `receive.rs` does that.
 //! Invariant: the reserved bit of a stream id or an increment is ignored on receipt and sent as 0.
 
 use super::bounds::FRAME_BYTES_MAX;
 use super::fault::{ErrorCode, FaultKind};
 
-/// What a client sends first (RFC 9113 section 3.4).
+/// The client's connection preface (RFC 9113 section 3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Bytes of a frame head.
 pub const FRAME_HEAD_BYTES: usize = 9;

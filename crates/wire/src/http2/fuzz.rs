@@ -24,7 +24,7 @@ pub fn fuzz_http2_frames(data: &[u8]) {
     }
 }
 
-/// What a connection made of its input.
+/// The events and output of a connection.
 #[derive(PartialEq, Eq, Debug)]
 struct Outcome {
     /// The events as text; the data of one stream in a row is one event.
@@ -121,7 +121,7 @@ pub fn fuzz_http2_connection(steps: &[u8]) {
     let mut server = side(Config { encoder_table_bytes: 100, ..small });
     let mut client = side(Config { encoder_table_bytes: 4096, ..Config::client() });
     for (index, &step) in steps.iter().enumerate() {
-        // Time passes, so that no allowance is used up by what the steps do.
+        // Time passes, so that the steps use up no allowance.
         let now = Moment::from_nanos(index as u64 * 1_000_000_000);
         let amount = 1 << (step >> 4);
         match step & 15 {

@@ -34,7 +34,7 @@ pub struct Request<'a> {
     pub scheme: &'a str,
 }
 
-/// What a header block contains.
+/// The kind of a header block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BlockKind {
     /// The head of a request.
@@ -47,7 +47,7 @@ pub(super) enum BlockKind {
     Discarded,
 }
 
-/// Where a pseudo-header field is stored.
+/// A pseudo-header field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Pseudo {
     Method,
@@ -74,7 +74,7 @@ impl Pseudo {
         found.map(|(_, pseudo)| *pseudo)
     }
 
-    /// What an invalid value of this field is.
+    /// The fault of an invalid value of this field.
     const fn fault(self) -> FaultKind {
         match self {
             Self::Method => FaultKind::MethodInvalid,
@@ -87,8 +87,8 @@ impl Pseudo {
     }
 }
 
-/// What a valid name is. The decoder keeps it, as a number, with the entries of its tables, so that the name and the value
-/// of a field that comes again are not examined again.
+/// The kind of a valid name. The decoder keeps it, as a number, with the entries of its tables, so that the name and the value of
+/// a repeated field are not examined again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Subject {
     /// A pseudo-header field.
@@ -119,7 +119,7 @@ impl Subject {
         Some(Self::Pseudo(*pseudo))
     }
 
-    /// What a name of the static table is.
+    /// The kind of a name of the static table.
     const fn of_static(name: &[u8]) -> Self {
         let mut at = 0;
         while at < Pseudo::NAMES.len() {
@@ -178,7 +178,7 @@ impl Default for Scratch {
 /// The fields of one header block.
 #[derive(Debug)]
 pub(super) struct FieldArena {
-    /// What the block contains.
+    /// The kind of the block.
     kind: BlockKind,
     /// The names of the fields and the values of the pseudo-header fields, one after the other, until the block is
     /// complete. All of them are ASCII.
@@ -189,7 +189,7 @@ pub(super) struct FieldArena {
     values: Vec<u8>,
     /// The fields, without pseudo-header fields.
     fields: Vec<PackedField>,
-    /// Where the values of the pseudo-header fields are in `names`.
+    /// The offsets in `names` of the values of the pseudo-header fields.
     pseudo: [Option<(u32, u32)>; 6],
     /// The index of the cookie field in `fields`.
     cookie_at: Option<usize>,
@@ -199,7 +199,7 @@ pub(super) struct FieldArena {
     pub(super) priority: Option<Priority>,
     /// The first fault.
     fault: Option<FaultKind>,
-    /// What the latest field is (`Subject::note`).
+    /// The kind of the latest field (`Subject::note`).
     note: u16,
 }
 
@@ -276,7 +276,7 @@ impl FieldArena {
         self.names.get(start as usize..end as usize)
     }
 
-    /// Takes a field. Returns what it is.
+    /// Takes a field. Returns its kind.
     #[inline]
     fn take(&mut self, field: &hpack::Field<'_>, known: Known) -> Result<Subject, FaultKind> {
         let subject = match (Subject::of_note(known.note), field.name) {
@@ -289,7 +289,7 @@ impl FieldArena {
             (None, name) if is_lower_token(name) => Subject::Regular(FieldName::classify(name)),
             (None, _) => return Err(FaultKind::FieldNameInvalid),
         };
-        // The value of an entry without a note was never checked: its field was refused, or came after one that was.
+        // The value of an entry without a note was never checked: its field was refused, or followed a refused field.
         let is_valid = known.note != 0 && known.has_value;
         match subject {
             Subject::Pseudo(pseudo) => self.take_pseudo(pseudo, field.value, is_valid)?,
@@ -298,7 +298,7 @@ impl FieldArena {
         Ok(subject)
     }
 
-    /// Pseudo-header fields come first, and never in trailers (RFC 9113 section 8.3).
+    /// Pseudo-header fields are first, and never in trailers (RFC 9113 section 8.3).
     fn check_pseudo_place(&self) -> Result<(), FaultKind> {
         match self.fields.is_empty() && self.kind != BlockKind::Trailers {
             true => Ok(()),
@@ -614,7 +614,7 @@ mod tests {
         arena.fault().map_or(Ok(arena), Err)
     }
 
-    /// Takes `fields` as a request and returns what `look` returns.
+    /// Takes `fields` as a request and returns the result of `look`.
     fn request<T>(
         fields: Pairs<'_>,
         ends: bool,
@@ -628,7 +628,7 @@ mod tests {
     const GET: [(&str, &str); 4] =
         [(":method", "GET"), (":scheme", "https"), (":authority", "a.b"), (":path", "/x?y")];
 
-    /// Takes fields without what it has noted about them.
+    /// Takes fields without its notes about them.
     struct Forgetful<'a>(&'a mut FieldArena);
 
     impl FieldSink for Forgetful<'_> {

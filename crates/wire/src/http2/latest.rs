@@ -17,11 +17,11 @@ const LATEST_BYTES_MAX: usize = 1024;
 pub(super) struct LatestBlock {
     /// The block; empty if its fields must not be used again.
     bytes: Vec<u8>,
-    /// What it is.
+    /// Its meaning.
     kind: BlockKind,
     /// The limits that it keeps to.
     limits: hpack::Limits,
-    /// What its meaning depends on.
+    /// The state on which its meaning depends.
     table_use: hpack::TableUse,
 }
 
@@ -38,7 +38,7 @@ impl LatestBlock {
         !self.bytes.is_empty() && self.bytes == bytes && self.kind == kind && self.limits == *limits
     }
 
-    /// What the meaning of this block depends on.
+    /// The state on which the meaning of this block depends.
     #[inline]
     pub(super) const fn table_use(&self) -> hpack::TableUse {
         self.table_use

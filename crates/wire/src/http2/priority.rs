@@ -1,6 +1,6 @@
 //! The priority of a response (RFC 9218). Priorities by RFC 7540 are ignored.
 //! In: the value of a Priority field or of PRIORITY_UPDATE. Out: urgency and whether to send incrementally.
-//! Never: fails; what is malformed or unknown leaves the defaults (RFC 9218 section 4).
+//! Never: fails; malformed or unknown parameters leave the defaults (RFC 9218 section 4).
 //! Limits: `PRIORITY_BYTES_MAX` bytes of a value.
 
 use super::bounds::PRIORITY_BYTES_MAX;

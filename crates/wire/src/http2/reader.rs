@@ -71,7 +71,7 @@ pub(super) struct FrameReader {
     head: [u8; FRAME_HEAD_BYTES],
     /// How many bytes of `head` were received. Less than all only in `Stage::Head`.
     head_bytes: u8,
-    /// What is read next.
+    /// The next part to read.
     stage: Stage,
     /// Bytes of padding at the end of the current DATA frame.
     padding: u8,

@@ -17,8 +17,8 @@ use super::stream::Expected;
 use crate::message::{Fields, Method, RequestKind, ResponseHead};
 use tidegate_base::Moment;
 
-/// What the input of a connection means to its user. `token` is what `Connection::set_token` or
-/// `Connection::send_request` attached to the stream; 0 if nothing was.
+/// An event for the user of a connection. `token` is the value that `Connection::set_token` or `Connection::send_request`
+/// attached to the stream; 0 if nothing was.
 #[derive(Clone, Debug)]
 pub enum Event<'a> {
     /// A client opened a stream. Attach a token to it.
@@ -122,7 +122,7 @@ impl ResetCause {
     }
 }
 
-/// What a frame means, before the fields of its header block are looked at.
+/// The meaning of a frame, before the fields of its header block are examined.
 pub(super) enum Step<'a> {
     /// A header block is complete; its fields are in the scratch memory.
     Block(Block),
@@ -164,8 +164,8 @@ impl<'a> Step<'a> {
 }
 
 impl Connection {
-    /// Takes input until something happens, and removes what it took from `input`. Call it again until it
-    /// returns `None`; all input is taken then. Replies go to `out`, which must be sent in any case.
+    /// Takes input until an event occurs, and removes the taken bytes from `input`. Call it again until it returns `None`; all
+    /// input is taken then. Replies are appended to `out`, which must be sent in any case.
     ///
     /// # Errors
     /// The connection must be closed after `out`, which ends with GOAWAY, was sent. All streams are lost.

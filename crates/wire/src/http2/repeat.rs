@@ -13,7 +13,7 @@ use super::writer::FieldWriter;
 
 /// Longer heads are encoded each time.
 const REPEATED_BYTES_MAX: usize = 1024;
-/// Where the stream id is in a frame (RFC 9113 section 4.1).
+/// The offset of the stream id in a frame (RFC 9113 section 4.1).
 const STREAM_ID_AT: core::ops::Range<usize> = 5..9;
 
 /// The head that one connection sent last. Each connection needs its own.

@@ -1,4 +1,4 @@
-//! One stream: its state (RFC 9113 section 5.1) and what is counted for it.
+//! One stream: its state (RFC 9113 section 5.1) and its counts.
 //! In: heads, data and ends in both directions. Out: the state, faults of the message framing.
 //! Never: exists while idle or closed; `table.rs` holds only streams that are open in at least one direction.
 //! Invariant: a body whose length is stated ends with exactly that length, or the stream is reset.
@@ -22,7 +22,7 @@ pub enum StreamState {
     HalfClosedRemote,
 }
 
-/// What the peer sends next on a stream.
+/// The next part that the peer sends on a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Expected {
     /// The head of a response, interim or final.
@@ -47,7 +47,7 @@ pub(super) struct Stream {
     pub(super) id: u32,
     /// The caller's name of the exchange on this stream.
     pub(super) token: u64,
-    /// What the peer sends next.
+    /// The next part that the peer sends.
     pub(super) expected: Expected,
     /// This side has not ended its direction.
     pub(super) is_local_open: bool,

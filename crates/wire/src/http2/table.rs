@@ -1,6 +1,6 @@
 //! The open streams of a connection, found by id.
 //! In: new streams, in the order of their ids. Out: slots, which do not move while a stream is open.
-//! Never: hashes; ids are kept sorted, and a look-up is a binary search.
+//! Never: hashes; ids are kept sorted, and a lookup is a binary search.
 //! Limits: as many streams as the connection allows; the caller checks that before it adds one.
 //! Invariant: `ids` is sorted by id, and each of its slots holds the stream with that id.
 
@@ -25,7 +25,7 @@ pub(super) struct Streams {
     free: Vec<Slot>,
     /// Streams that ended without a reset by this side, in a ring; 0 for none.
     closed: [u32; CLOSED_REMEMBERED],
-    /// Where the next id goes in `closed`.
+    /// The index in `closed` of the next id.
     closed_at: u8,
     /// Streams that this side has reset, oldest first; at most `RESET_STREAMS_REMEMBERED`.
     reset: Vec<u32>,

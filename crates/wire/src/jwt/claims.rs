@@ -103,9 +103,9 @@ impl Claims {
     }
 }
 
-/// What an allocation takes besides its content.
+/// The overhead of an allocation.
 const ALLOCATION_BYTES: usize = 16;
-/// What an entry of an object takes besides its name and its value: its hash, and its place in the hash table.
+/// The memory of an entry of an object in addition to its name and its value: its hash, and its place in the hash table.
 const ENTRY_BYTES: usize = 24;
 /// The entries for which an object that is not empty has room at least.
 const ENTRIES_MIN: usize = 4;
@@ -121,7 +121,7 @@ fn object_bytes(object: &Map<String, Value>) -> usize {
     entries * entry + 2 * ALLOCATION_BYTES + heap
 }
 
-/// The memory of a value besides the `Value` itself. Texts are read with a limit of the depth (serde_json: 128).
+/// The memory of a value in addition to the `Value` itself. Texts are read with a limit of the depth (serde_json: 128).
 fn heap_bytes(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,

@@ -3,7 +3,7 @@
 //! tokens; whether a newer set is wanted.
 //! Never: makes a worker wait (`base/src/published.rs`); fetches; forgets keys because newer ones cannot be fetched; takes
 //! a secret from a set, or a key that it cannot use.
-//! Limits: `CONTENT_BYTES_MAX`; those of `KeySet`; tokens demand a newer set at most once in `WANT_SECONDS_MIN`.
+//! Limits: `CONTENT_BYTES_MAX`; those of `KeySet`; tokens cause a fetch of a newer set at most once in `WANT_SECONDS_MIN`.
 //! Invariant: the version of a set is the digest of its content, so that whoever remembers a token together with the
 //! version forgets it when the set changes.
 
@@ -17,7 +17,7 @@ use super::{KeySet, Refusal};
 
 /// The largest content.
 pub const CONTENT_BYTES_MAX: usize = 256 * 1024;
-/// How long a set that was fetched counts as complete: a token with the name of another key is refused, and demands no
+/// How long a set that was fetched counts as complete: a token with the name of another key is refused, and causes no fetch of a
 /// newer set. Bounds how often clients can cause a fetch.
 pub const WANT_SECONDS_MIN: u64 = 10;
 

@@ -14,14 +14,14 @@ use serde::Deserialize;
 
 use crate::base64;
 
-/// The most keys of a set.
+/// Maximum number of keys of a set.
 pub const KEYS_MAX: usize = 64;
 /// The shortest modulus of RSA in bytes.
 const MODULUS_BYTES_MIN: usize = 256;
 /// The shortest secret of a set in bytes: a shorter one could be found by trying (RFC 7518 section 3.2).
 const SECRET_BYTES_MIN: usize = 32;
 
-/// An algorithm of public keys: its name in tokens (RFC 7518, RFC 8037), and what verifies it.
+/// An algorithm of public keys: its name in tokens (RFC 7518, RFC 8037), and its verification.
 type PublicAlgorithm = (&'static str, &'static dyn VerificationAlgorithm);
 
 const OF_RSA: [PublicAlgorithm; 6] = [
@@ -54,7 +54,7 @@ pub(super) struct Key {
     material: Material,
 }
 
-/// What verifies signatures.
+/// The key that verifies signatures.
 enum Material {
     /// The secret of HS256, HS384 and HS512.
     Secret(Vec<u8>),
@@ -237,7 +237,7 @@ struct JsonSet {
 struct JsonKey {
     /// The kind of the key.
     kty: String,
-    /// What the key is used for: "sig" or "enc".
+    /// The use of the key: "sig" or "enc".
     #[serde(rename = "use")]
     purpose: Option<String>,
     /// The only algorithm that it is meant for.
@@ -279,7 +279,7 @@ fn read_json(text: &str) -> Result<Vec<JsonKey>, String> {
     }
 }
 
-/// The keys in a file. Keys for encryption and of unknown kinds are left out, as RFC 7517 section 5 demands.
+/// The keys in a file. Keys for encryption and of unknown kinds are left out, as RFC 7517 section 5 requires.
 fn parse_json(text: &str) -> Result<Vec<Key>, String> {
     let mut keys = Vec::new();
     for (at, key) in read_json(text)?.into_iter().enumerate() {

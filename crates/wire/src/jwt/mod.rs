@@ -1,6 +1,6 @@
 //! JSON Web Tokens (RFC 7519) in compact form: signatures and claims.
 //! In: a token, keys, the time. Out: claims, or why the token is refused.
-//! Never: accepts a token in another spelling than that of RFC 7515 (base64url without padding), `none`, or an algorithm
+//! Never: accepts a token in another form than that of RFC 7515 (base64url without padding), `none`, or an algorithm
 //! that the key is not meant for: the key decides, and the token only chooses among the algorithms of one key (RFC 8725
 //! section 3.1).
 //! Limits: `TOKEN_BYTES_MAX`, `TRIES_MAX`; `KEYS_MAX` keys in a set.
@@ -23,7 +23,7 @@ use crate::base64;
 
 /// The longest token.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
-/// The most signatures that are verified for one token. A token without `kid`, or keys without IDs, may fit several
+/// Maximum number of signatures that are verified for one token. A token without `kid`, or keys without IDs, may fit several
 /// keys; each try takes the time of a signature.
 const TRIES_MAX: usize = 4;
 

@@ -122,8 +122,8 @@ fn rsa_and_curves_are_verified_from_pem_and_json() {
     assert!(keys.verify(&token(r#"{"alg":"ES384"}"#, sign)).is_err());
 }
 
-/// Each algorithm verifies what it signed. A longer or shorter signature, one more or one less part and another algorithm
-/// in the header are refused.
+/// Each algorithm verifies its own signatures. A longer or shorter signature, one more or one less part and another algorithm in
+/// the header are refused.
 #[test]
 fn each_algorithm_verifies_its_own_signatures_only() {
     use aws_lc_rs::hmac;

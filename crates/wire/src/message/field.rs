@@ -3,7 +3,7 @@
 //! Out: `Field`s, each classified once.
 //! Never: copies or changes a name or a value.
 //! Limits: `HEADER_FIELDS_MAX` fields in a request head, `RESPONSE_FIELDS_MAX` in a response head.
-//! Invariant: classifying a name takes one table look-up; no two names share a slot.
+//! Invariant: classifying a name takes one table lookup; no two names share a slot.
 
 use super::claim::is_alike;
 use super::syntax::trim_ows;
@@ -19,8 +19,8 @@ pub struct Field<'a> {
     pub name: &'a str,
     /// The value as received, without the whitespace around it.
     pub value: &'a [u8],
-    /// The sender demands that no intermediary puts the field into a compression table (RFC 7541 section
-    /// 7.1.3). Always false in HTTP/1.
+    /// The sender requires that no intermediary puts the field into a compression table (RFC 7541 section 7.1.3). Always false in
+    /// HTTP/1.
     pub is_sensitive: bool,
 }
 
@@ -63,9 +63,9 @@ impl<const FIELDS: usize> Default for FieldStorage<'_, FIELDS> {
 pub(crate) struct PackedField {
     /// The classified name.
     pub(crate) id: FieldName,
-    /// Where the name begins and ends in `Packed::names`.
+    /// The start and the end of the name in `Packed::names`.
     pub(crate) name: (u32, u32),
-    /// Where the value begins and ends in `Packed::values`.
+    /// The start and the end of the value in `Packed::values`.
     pub(crate) value: (u32, u32),
     /// As in [`Field`].
     pub(crate) is_sensitive: bool,
@@ -103,7 +103,7 @@ pub struct Fields<'a> {
     source: Source<'a>,
 }
 
-/// Where the fields of a head are.
+/// The places of the fields of a head.
 #[derive(Clone, Debug)]
 enum Source<'a> {
     /// In the text of a head.

@@ -1,4 +1,4 @@
-//! The length of a body: what Content-Length states, and which responses have a body (RFC 9110 section 8.6).
+//! The length of a body: the value of Content-Length, and which responses have a body (RFC 9110 section 8.6).
 //! In: the classified fields of a head, the status, the kind of the request. Out: `BodyLength`.
 //! Never: ignores one of two different statements about a length.
 
@@ -46,9 +46,9 @@ impl RequestKind {
 /// Lengths above this are rejected: many implementations store a length as a signed 64-bit number.
 pub(crate) const LENGTH_MAX: u64 = i64::MAX as u64;
 
-/// The length of a response's body, and whether the connection can be reused after it: false if the
-/// body ends with the connection, or if a response that cannot have a body states a length
-/// (RFC 9112 section 6.3). `stated` is what its fields state.
+/// The length of a response's body, and whether the connection can be reused after it: false if the body ends with the
+/// connection, or if a response that cannot have a body states a length (RFC 9112 section 6.3). `stated` is the framing in its
+/// fields.
 #[inline]
 pub(crate) fn response_length(
     stated: BodyLength,

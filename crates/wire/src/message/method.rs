@@ -1,5 +1,5 @@
 //! Methods (RFC 9110 section 9).
-//! In: a token that a decoder has accepted. Out: a `Method`; `Other` for methods that Tidegate does not know.
+//! In: a token that a decoder has accepted. Out: a `Method`; `Other` for methods that are unknown to Tidegate.
 //! Never: changes the case of a method; methods are case-sensitive.
 
 /// The method of a request.

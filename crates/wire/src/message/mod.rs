@@ -1,5 +1,4 @@
-//! Messages without a protocol: heads, fields, methods, targets, lengths, and where the head of a response
-//! goes.
+//! Messages without a protocol: heads, fields, methods, targets, lengths, and the destination of a response's head.
 //! In: the parts of a message from the decoder of a carrier (`http1`, `http2`). Out: `RequestHead`,
 //! `ResponseHead`, `Fault`; calls of a `ResponseSink`.
 //! Never: reads or writes the bytes of a protocol; knows a connection.

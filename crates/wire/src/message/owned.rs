@@ -14,7 +14,7 @@ use super::request::RequestHead;
 use super::target::TargetForm;
 use super::version::Version;
 
-/// The most bytes of a path, and of a query, that replaces that of a head.
+/// Maximum size in bytes of a path, and of a query, that replaces that of a head.
 pub const TARGET_PART_BYTES_MAX: usize = 8 * 1024;
 
 /// A part of `OwnedHead::text`.

@@ -1,5 +1,5 @@
 //! The head of a response, kept after the bytes that it was decoded from are gone.
-//! In: a head; what replaces its status and fields. Out: the same head, or the changed one.
+//! In: a head; the replacements of its status and fields. Out: the same head, or the changed one.
 //! Never: changes how the message is framed, except by `streamed`.
 
 use super::field::{Field, FieldName, FieldTable, Packed, PackedField};

@@ -1,4 +1,4 @@
-//! Where the head of a response goes: the encoder of a carrier, or a filter in front of one.
+//! The destination of a response's head: the encoder of a carrier, or a filter in front of one.
 //! In: the parts of a response, in order. Out: bytes or frames of the carrier.
 //! Never: states a framing other than by `length`; gets a field that concerns the connection.
 //!
@@ -13,7 +13,7 @@
 
 use crate::message::{BodyLength, Field};
 
-/// Takes the head of one response. Names come in any case; a carrier that needs lower case converts them.
+/// Takes the head of one response. Names may be in any case; a carrier that needs lower case converts them.
 pub trait ResponseSink {
     /// Begins the head. `reason` may be empty, or unfit for a status line; then the carrier uses the phrase
     /// of the status, if it has reason phrases at all.
@@ -59,7 +59,7 @@ pub trait ResponseSink {
     /// sections 7.8 and 15.5.22). A carrier without upgrades ignores this.
     fn switch<'v>(&mut self, protocols: impl Iterator<Item = &'v [u8]>);
 
-    /// Ends the head. The carrier adds what its protocol requires there.
+    /// Ends the head. The carrier adds the fields that its protocol requires there.
     fn end(&mut self);
 
     /// Adds the whole content, which `compose` appends to the buffer. `compose` must not read or change what

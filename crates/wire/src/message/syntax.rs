@@ -30,7 +30,7 @@ const TOKEN: u8 = 1;
 /// A byte of a token in lower case.
 const LOWER_TOKEN: u8 = 2;
 
-/// What each byte may be part of. One look-up costs less than the comparisons of `is_token_char`.
+/// The grammar elements that may contain each byte. One lookup costs less than the comparisons of `is_token_char`.
 static CLASSES: [u8; 256] = {
     let mut classes = [0; 256];
     let mut byte = 0;

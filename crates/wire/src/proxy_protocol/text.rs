@@ -1,8 +1,8 @@
 //! Version 1: one line of text (section 2.1 of the specification).
 //! In: the first bytes of a received connection, or the endpoints to send. Out: the decoded header, or the
 //! encoded line.
-//! Never: accepts a sign or leading zeros in a port or an IPv4 address, more than one space, or another line end.
-//! IPv6 addresses may have any spelling.
+//! Never: accepts a sign or leading zeros in a port or an IPv4 address, more than one space, or another line end. IPv6 addresses
+//! may have any form.
 //! Limits: `TEXT_BYTES_MAX`.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

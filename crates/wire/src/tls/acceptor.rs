@@ -88,7 +88,7 @@ pub struct Acceptor {
     config: Arc<ServerConfig>,
     /// Whether sessions remember the name that the client requested.
     keeps_names: bool,
-    /// What is known of the certificates.
+    /// The facts about the certificates.
     certificates: Arc<[CertificateFacts]>,
     /// Verification of client certificates; `None` if they are not requested.
     client_verification: Option<ClientVerification>,
@@ -192,7 +192,7 @@ impl Acceptor {
         Self { config: Arc::new(config), keeps_names, certificates, client_verification }
     }
 
-    /// What is known of the certificates, in the order of the settings.
+    /// The facts about the certificates, in the order of the settings.
     #[must_use]
     pub fn certificates(&self) -> &[CertificateFacts] {
         &self.certificates
@@ -236,8 +236,8 @@ fn client_verifier(
     let mut builder =
         WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(provider));
     if let Some(pem) = &settings.client_revocations_pem {
-        // An outdated list still shows which certificates were revoked. Intermediate authorities of a chain
-        // rarely have a list of their own.
+        // An outdated list still shows which certificates were revoked. Intermediate authorities of a chain rarely have their own
+        // list.
         let lists = decode_revocations(pem)?;
         check_issuers(&lists, &roots)?;
         builder = builder

@@ -84,7 +84,7 @@ pub(super) fn decode_revocations(
     if lists.is_empty() { Err(SetupFault::new(SetupKind::RevocationBroken, "")) } else { Ok(lists) }
 }
 
-/// What operators want to know of a certificate.
+/// The facts about a certificate that operators see.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CertificateFacts {
     /// The names that it covers.
@@ -125,7 +125,7 @@ impl Certificates {
         Ok(found)
     }
 
-    /// What is known of each certificate, in the order of the settings.
+    /// The facts about each certificate, in the order of the settings.
     pub(super) fn facts(&self) -> Vec<CertificateFacts> {
         let names_of = |at: usize| {
             let own = self.names.iter().filter(|(_, places)| places.contains(&at));

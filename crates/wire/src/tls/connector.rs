@@ -277,7 +277,7 @@ struct RecordingVerifier {
     verifier: Arc<dyn ServerCertVerifier>,
     /// `verifier` accepts any certificate, so there is no limit in time.
     accepts_any_certificate: bool,
-    /// Where the limit in time is recorded.
+    /// The record of the time limit.
     sessions: Arc<Sessions>,
 }
 

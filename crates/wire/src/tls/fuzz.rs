@@ -24,7 +24,7 @@ pub fn fuzz_client_hello(data: &[u8]) {
     }
 }
 
-/// What is known after the last of these pieces, and the name.
+/// The result after the last of these pieces, and the name.
 fn peek(data: &[u8], step: usize) -> (&'static str, Option<String>) {
     let (mut state, mut scratch, mut end) = (HelloPeek::default(), Vec::new(), 0);
     loop {

@@ -1,7 +1,7 @@
 //! Reads the server name from the beginning of a TLS connection that is forwarded without being decrypted.
 //! In: everything that the client has sent so far. Out: whether its ClientHello is complete, and the name in it.
-//! Never: changes or consumes a byte; decides what happens to the connection.
-//! Limits: `PEEK_BYTES_MAX` bytes of records. Each record is looked at once, however the bytes arrive.
+//! Never: changes or consumes a byte; decides about the connection.
+//! Limits: `PEEK_BYTES_MAX` bytes of records. Each record is examined once, however the bytes arrive.
 
 use super::hello::{CLIENT_HELLO, name_of};
 use super::records::{CONTENT_BYTES_MAX, HANDSHAKE, HEADER_BYTES};
@@ -46,7 +46,7 @@ impl HelloPeek {
             let rest = bytes.get(start..).unwrap_or_default();
             match rest {
                 [] => return Peeked::Incomplete,
-                // The first byte shows what it is; later records must be of the same kind.
+                // The first byte is the type of the record; later records must have the same type.
                 [kind, ..] if *kind != HANDSHAKE => return self.foreign(),
                 [_, major, ..] if *major != 3 => return self.foreign(),
                 _ => {}
@@ -129,7 +129,7 @@ mod tests {
         message.chunks(size).flat_map(record).collect()
     }
 
-    /// What a look at the end of each step of `step` bytes finds, until it is not `Incomplete`.
+    /// The result of `peek` after each step of `step` bytes, until it is not `Incomplete`.
     fn peek(bytes: &[u8], step: usize) -> (Result<Option<String>, Peeked<'static>>, usize) {
         let (mut state, mut scratch, mut end) = (HelloPeek::default(), Vec::new(), 0);
         loop {

@@ -49,7 +49,7 @@ pub struct TlsSession {
     /// The records received before the version was negotiated.
     records: PlainRecords,
     name: RequestedName,
-    /// Where the acceptor keeps a rejected client certificate; `None` if none are requested.
+    /// The place where the acceptor keeps a rejected client certificate; `None` if none are requested.
     refused: Option<Arc<LastRefused>>,
     /// The handshake was completed, even if a fault came later.
     was_established: bool,
@@ -405,7 +405,7 @@ impl TlsSession {
         let state = self.side.state();
         match (&self.side, state.protocol_version().and_then(Version::of)) {
             (_, None) => true,
-            // The server's Finished comes after the client's, unless a session is resumed.
+            // The server's Finished follows the client's, unless a session is resumed.
             (Side::Server(_), Some(Version::Tls12)) => {
                 state.is_handshaking() && state.handshake_kind() != Some(HandshakeKind::Resumed)
             }
@@ -457,7 +457,7 @@ const fn not_tls(first: u8) -> Fault {
     if first.is_ascii_uppercase() { Fault::PlainHttp } else { Fault::NotTls }
 }
 
-/// What to write once the session can send plain bytes.
+/// The bytes to write once the session can send plain bytes.
 #[derive(Clone, Copy)]
 enum Write<'a> {
     Nothing,
@@ -472,7 +472,7 @@ struct Step {
     next: Next,
 }
 
-/// What the session does after a step.
+/// The next step of the session.
 enum Next {
     /// Handle the next state.
     Again,

@@ -17,7 +17,7 @@ pub struct CloseCode(u16);
 impl CloseCode {
     /// The purpose of the connection is fulfilled.
     pub const NORMAL: Self = Self(1000);
-    /// The endpoint goes away: a server stops, or a browser leaves the page.
+    /// The endpoint is going away: a server stops, or a browser leaves the page.
     pub const GOING_AWAY: Self = Self(1001);
     /// The peer broke the protocol.
     pub const PROTOCOL_ERROR: Self = Self(1002);

@@ -27,14 +27,14 @@ pub enum Kind {
     Binary,
 }
 
-/// What the messages of a connection may cost.
+/// The limits of the messages of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// The longest payload of a data frame.
     pub frame_bytes_max: u32,
     /// The longest message, after decompression.
     pub message_bytes_max: u32,
-    /// The most fragments of a message.
+    /// Maximum number of fragments of a message.
     pub fragments_max: u32,
     /// How many times larger than its compressed form a message may be, beyond
     /// `WEBSOCKET_INFLATE_FREE_BYTES`.
@@ -57,11 +57,11 @@ impl Default for Limits {
 pub struct Step<'b> {
     /// Bytes of the input that were consumed, including those of `event`.
     pub consumed: usize,
-    /// What they contain; `None` if they complete nothing. More may follow in the rest of the input.
+    /// Their content; `None` if they complete nothing. More may follow in the rest of the input.
     pub event: Option<Event<'b>>,
 }
 
-/// What the peer sent.
+/// A message or control frame of the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event<'b> {
     /// A piece of a message.
@@ -91,7 +91,7 @@ pub struct Data<'b> {
 /// The data of a piece, unmasked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Piece<'b> {
-    /// Text. A character that two pieces split comes whole, in a piece of its own.
+    /// Text. A character that two pieces split is returned whole, in a separate piece.
     Text(&'b str),
     /// Binary data.
     Binary(&'b [u8]),
@@ -135,7 +135,7 @@ enum Progress {
     DeflatedBinary,
 }
 
-/// Decodes what one peer sends.
+/// Decodes the frames of one peer.
 #[derive(Debug)]
 pub struct Decoder {
     /// The part of a frame that the next byte belongs to.
@@ -511,7 +511,7 @@ fn check_place(input: &[u8], progress: Progress) -> Result<(), FaultKind> {
     }
 }
 
-/// The most compressed bytes of a message. Data that does not compress grows by a few bytes for each block,
+/// Maximum number of compressed bytes of a message. Data that does not compress grows by a few bytes for each block,
 /// whose size the peer chooses.
 const fn deflated_bytes_max(message_bytes_max: u32) -> u64 {
     let bytes = message_bytes_max as u64;

@@ -31,7 +31,7 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// The effort for a window of these bits. A small window needs less memory for what the compressor has seen.
+    /// The effort for a window of these bits. A small window needs less memory for the history of the compressor.
     #[must_use]
     pub fn for_window(window_bits: u8) -> Self {
         let of_window = window_bits.saturating_sub(MEMORY_LEVEL_BEHIND);

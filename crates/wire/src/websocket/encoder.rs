@@ -4,7 +4,7 @@
 //! Never: writes a frame that the decoder of the other role would reject, if the caller ends one message before it
 //! begins the next.
 //! Limits: control payloads have at most `CONTROL_BYTES_MAX` bytes.
-//! Invariant: a message is encoded in the fewest bytes; what was encoded decodes to the same message.
+//! Invariant: a message is encoded in the fewest bytes; an encoded message decodes to the same message.
 
 use super::close::Close;
 use super::decoder::Kind;

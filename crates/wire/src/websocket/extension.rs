@@ -23,7 +23,7 @@ const CLIENT_NO_CONTEXT: &[u8] = b"client_no_context_takeover";
 const SERVER_BITS: &[u8] = b"server_max_window_bits";
 const CLIENT_BITS: &[u8] = b"client_max_window_bits";
 
-/// What this endpoint wants. By default no side keeps its context, so that connections need no compressor and no
+/// The parameters that this endpoint wants. By default no side keeps its context, so that connections need no compressor and no
 /// window of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeflateSettings {
@@ -48,7 +48,7 @@ impl Default for DeflateSettings {
     }
 }
 
-/// What the two endpoints have agreed on.
+/// The parameters on which the two endpoints have agreed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeflateParameters {
     /// Whether the server keeps the context of its compressor between messages.

@@ -1,6 +1,6 @@
 //! The lists in the fields of the handshake (RFC 6455 sections 4.3 and 9.1, RFC 9110 section 5.6).
 //! In: field values. Out: tokens, and the parameters of extensions.
-//! Never: skips what does not follow the grammar, except empty list elements.
+//! Never: skips text that does not follow the grammar, except empty list elements.
 //! Invariant: every call makes progress or ends the list.
 
 /// A field value does not follow its grammar, or states something that was not offered.

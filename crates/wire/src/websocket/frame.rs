@@ -65,7 +65,7 @@ impl Opcode {
     }
 }
 
-/// What a head must be like on one connection.
+/// The rules for frame heads on one connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameRules {
     /// The role of the endpoint that receives the frame.

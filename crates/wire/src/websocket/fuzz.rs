@@ -18,7 +18,7 @@ const LIMITS: Limits = Limits {
     inflate_ratio_max: 10,
 };
 
-/// What was received, in order; the last entry may be a fault.
+/// The received messages, in order; the last entry may be a fault.
 #[derive(PartialEq, Eq, Debug, Default)]
 struct Record {
     messages: Vec<(Kind, Vec<u8>)>,
@@ -26,8 +26,8 @@ struct Record {
     fault: Option<Fault>,
 }
 
-/// Decodes frames in pieces of several sizes and checks that the pieces make no difference, that nothing exceeds
-/// its limit, and that what was received can be sent again. Also negotiates compression with the bytes.
+/// Decodes frames in pieces of several sizes and checks that the pieces make no difference, that nothing exceeds its limit, and
+/// that the received messages can be sent again. Also negotiates compression with the bytes.
 pub fn fuzz_websocket(data: &[u8]) {
     let Some((&choice, data)) = data.split_first() else { return };
     let role = if choice & 1 == 0 { Role::Server } else { Role::Client };
@@ -86,7 +86,7 @@ fn encoded_close(close: Option<Close<'_>>) -> Vec<u8> {
     frame
 }
 
-/// Encodes what was received again, decodes it in the same role and compares.
+/// Encodes the received messages again, decodes them in the same role and compares.
 fn check_sending(rules: FrameRules, record: &Record) {
     let key = (rules.role == Role::Server).then_some([1, 2, 3, 4]);
     let mut out = Vec::new();

@@ -20,7 +20,7 @@ pub const WEBSOCKET_VERSION: &str = "13";
 const KEY_BYTES: usize = 24;
 /// Bytes of an accept key in base64.
 pub const ACCEPT_BYTES: usize = 28;
-/// What a server appends to the key (section 1.3).
+/// The string that a server appends to the key (section 1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 const UPGRADE: &str = "Upgrade";
@@ -32,10 +32,10 @@ const PROTOCOL: &str = "Sec-WebSocket-Protocol";
 const EXTENSIONS: &str = "Sec-WebSocket-Extensions";
 const ORIGIN: &str = "Origin";
 
-/// What a server accepts.
+/// The options that a server accepts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Policy {
-    /// The supported subprotocols. A client that offers none of them gets a connection without one.
+    /// The supported subprotocols. A client that offers none of them gets a connection without a subprotocol.
     pub subprotocols: Vec<String>,
     /// The web pages that may connect.
     pub origins: Origins,
@@ -247,7 +247,7 @@ impl ClientKey {
     }
 }
 
-/// What a client offers.
+/// The options that a client offers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Offer {
     /// Subprotocols in order of preference, each of them once.
@@ -256,7 +256,7 @@ pub struct Offer {
     pub deflate: Option<DeflateSettings>,
 }
 
-/// What a server has accepted.
+/// The options that a server has accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Agreed<'o> {
     /// The selected subprotocol.
@@ -342,7 +342,7 @@ impl Offer {
         self.check_selection(fields)
     }
 
-    /// Checks what the server selected; this is all that a response to an extended CONNECT states.
+    /// Checks the selection of the server; this is all that a response to an extended CONNECT states.
     ///
     /// # Errors
     /// A subprotocol or an extension that does not fit the offer.

@@ -16,13 +16,13 @@ use super::extension::WINDOW_BITS_MAX;
 use super::fault::FaultKind;
 use super::utf8::SplitChar;
 
-/// What the sender removed from the end of a message: the rest of an empty block without compression.
+/// The bytes that the sender removed from the end of a message: the rest of an empty block without compression.
 const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 /// `TAIL` and an empty final block. The stream ends after it exactly if the message was complete.
 const FINAL_TAIL: [u8; 9] = [0, 0, 0xff, 0xff, 1, 0, 0, 0xff, 0xff];
 /// The least space that the decompressor gets at a time.
 const SPACE_BYTES_MIN: usize = 1024;
-/// The most final blocks of one message. Each of them resets the stream, which costs more than reading it;
+/// Maximum number of final blocks of one message. Each of them resets the stream, which costs more than reading it;
 /// senders use at most one.
 const FINAL_BLOCKS_MAX: u8 = 8;
 /// Bits of the smallest window that the decompressor supports.

@@ -16,11 +16,11 @@ use super::utf8::text_of;
 pub struct MessageStep<'b> {
     /// Bytes of the input that were consumed.
     pub consumed: usize,
-    /// What they complete, if anything.
+    /// The message or frame that they complete, if any.
     pub incoming: Option<Incoming<'b>>,
 }
 
-/// What the peer sent.
+/// A message or control frame of the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Incoming<'b> {
     /// A whole message.

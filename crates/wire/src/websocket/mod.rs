@@ -1,9 +1,9 @@
 //! WebSocket for both roles: handshake, frames, messages and compression (RFC 6455, RFC 7692, RFC 8441).
 //! In: heads of HTTP messages, received bytes, messages to send, random bytes for keys. Out: messages, control
 //! frames, encoded bytes, or a `Fault` with its close code.
-//! Never: tolerates what a MUST forbids: the connection fails at the first wrong byte.
-//! Limits: `Limits`, whose defaults are in `base::limits`; a connection between messages holds 32 bytes, and
-//! windows of its own only if context takeover was negotiated.
+//! Never: tolerates a violation of a MUST: the connection fails at the first wrong byte.
+//! Limits: `Limits`, whose defaults are in `base::limits`; a connection between messages holds 32 bytes, and its own windows only
+//! if context takeover was negotiated.
 //! Invariant: how the input is split into pieces changes neither the result nor the fault.
 //!
 //! A server calls [`Policy::check`] with the request, then [`Decoder::decode`] (pieces) or

@@ -1,6 +1,6 @@
 //! Finds where frames end in a stream of bytes that is relayed as it is.
 //! In: the bytes of one direction, in any pieces. Out: whether a frame is in progress; how many bytes belong to it.
-//! Never: looks at a payload, or judges a frame: what the endpoints think of it is their concern.
+//! Never: examines a payload, or judges a frame: the endpoints judge it themselves.
 //! Limits: one step for each frame, and up to ten for a head that arrives in pieces.
 //! Invariant: how the bytes are split into pieces does not change where frames end.
 

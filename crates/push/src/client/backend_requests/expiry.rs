@@ -1,9 +1,10 @@
-//! What the backend decides when the time of a connection or of a subscription is over that it has granted.
-//! In: intervals at which times are checked; decisions. Out: requests, beside those about commands; ends.
+//! The decisions of the backend when a connection or a subscription that it has granted expires.
+//! In: intervals at which times are checked; decisions. Out: requests, in addition to those about commands; ends.
 //! Never: lets commands of the client wait; renews anything without the consent of the backend.
-//! Limits: one request of each client at a time; `FAILURES_MAX` of a round may fail, and the next round begins
-//! `RETRY_SECONDS` later. What is not renewed `OVERDUE_SECONDS_MAX` after its time ends (`Connection::check`).
-//! Invariant: a decision concerns the subscription that it was asked about, never a later one to the same channel.
+//! Limits: one request of each client at a time; `FAILURES_MAX` of a round may fail, and the next round begins `RETRY_SECONDS`
+//! later. A connection or subscription that is not renewed within `OVERDUE_SECONDS_MAX` after its expiry ends
+//! (`Connection::check`).
+//! Invariant: a decision concerns the subscription that the request was about, never a later one to the same channel.
 
 use core::ops::Bound;
 use std::collections::VecDeque;
@@ -16,14 +17,14 @@ use crate::client::backend_requests::{Disconnection, is_over};
 use crate::client::codec::Push;
 use crate::client::{Connection, Context, Disconnect};
 
-/// How long after its time a connection or subscription goes on that the backend has not decided about, in seconds.
+/// How long a connection or subscription continues after its expiry if the backend has not decided about it, in seconds.
 pub(in crate::client) const OVERDUE_SECONDS_MAX: u64 = 600;
 /// How long after a failure the next round begins, in seconds.
 const RETRY_SECONDS: u64 = 60;
 /// The failures after which a round ends: each takes up to the timeout of the backend.
 const FAILURES_MAX: u32 = 4;
 
-/// What was granted for a time.
+/// The connection or subscription that was granted for a limited time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Lease {
     /// The connection.
@@ -32,19 +33,19 @@ enum Lease {
     Subscription(Arc<str>),
 }
 
-/// A round of requests about what is due.
+/// A round of requests about grants that are due.
 #[derive(Debug, Default)]
 pub(super) struct Round {
     /// The request that waits for its decision; `Some(None)` if its subscription has ended.
     asked: Option<Option<Lease>>,
-    /// What is to be asked about.
+    /// The grants about which the backend is to be asked.
     due: VecDeque<Lease>,
     /// How many requests have failed.
     failures: u32,
     /// When the next round may begin, in seconds since 1970.
     next_at: u64,
-    /// The channel that was asked about last. The next round begins behind it, so that channels whose requests fail do
-    /// not keep the others from their turn.
+    /// The channel of the latest request. The next round begins after it, so that channels whose requests fail do not keep the
+    /// others from their turn.
     last: Option<Arc<str>>,
 }
 
@@ -112,7 +113,7 @@ impl Connection {
         }
     }
 
-    /// The backend has decided about what was asked last, or has failed to.
+    /// The backend has answered the latest request, or has failed to.
     pub(super) fn take_round_decision<K: Copy + Eq>(
         &mut self,
         context: &mut Context<'_, K>,
@@ -126,7 +127,7 @@ impl Connection {
         let Some(lease) = round.asked.take() else { return Ok(()) };
         let granted = match decision {
             Ok(BackendDecision::Granted(granted)) => Some(granted),
-            // As in Centrifugo, what has no result has ended.
+            // As in Centrifugo, a connection or subscription without a result has ended.
             Ok(BackendDecision::Nothing | BackendDecision::Refused(_)) => None,
             Ok(BackendDecision::Disconnected(code, reason)) => {
                 return Err(Disconnection::Application(code, reason.into()));
@@ -157,7 +158,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The connection goes on.
+    /// The connection continues.
     fn renew(&mut self, granted: &Granted<'_>) {
         self.expires_at = granted.ends_at();
         if let Ok(Some(info)) = granted.info() {

@@ -25,7 +25,7 @@ struct Fixture {
     hub: Hub<u32>,
     client: Connection,
     now: u64,
-    /// What was asked last.
+    /// The latest request.
     request: Option<(BackendEvent, String)>,
 }
 
@@ -128,7 +128,7 @@ impl Fixture {
         assert!(out.contains("\"subscribe\":{"), "{out}");
     }
 
-    /// The channel that was asked about last.
+    /// The channel of the latest request.
     fn asked_channel(&self) -> &str {
         let (event, body) = self.asked();
         assert_eq!(event, BackendEvent::SubRefresh);
@@ -264,7 +264,7 @@ fn subscriptions_follow_the_decision() {
     assert!(!out.contains("\"ttl\""), "the backend renews it: {out}");
     let (_, out) = fixture.send("{\"id\":3,\"presence\":{\"channel\":\"a\"}}");
     assert!(out.contains("\"chan_info\":{\"role\":1}"), "{out}");
-    // The backend is not asked about other namespaces, nor about names that need a token.
+    // The backend gets no requests about other namespaces, nor about names that need a token.
     let (_, out) = fixture.send("{\"id\":4,\"subscribe\":{\"channel\":\"open:a\"}}");
     assert!(out.contains("\"id\":4,\"subscribe\"") && fixture.request.is_none(), "{out}");
     let (_, out) = fixture.send("{\"id\":5,\"subscribe\":{\"channel\":\"$a\"}}");

@@ -1,5 +1,5 @@
 //! Clients whose tokens name channels: when `connect` is answered, and what its reply contains.
-//! In: tokens, messages of a client, replies of owners on two workers. Out: what the client is sent.
+//! In: tokens, messages of a client, replies of owners on two workers. Out: the messages for the client.
 
 use tidegate_base::Moment;
 
@@ -103,7 +103,7 @@ impl Fixture {
         text(out)
     }
 
-    /// Lets the second worker answer. Returns what the client is sent.
+    /// Lets the second worker answer. Returns the messages for the client.
     fn exchange(&mut self) -> String {
         let mut all = String::new();
         while let Some(mail) = self.hubs[0].take_mail(1) {
@@ -164,7 +164,7 @@ fn connect_is_answered_when_all_owners_have_replied() {
     assert_eq!(fixture.send(second.as_bytes()).0, Ok(second.len()));
     assert_eq!((fixture.client.subscriptions(), fixture.hubs[0].subscriptions()), (3, 3));
     let presence = format!("{{\"id\":3,\"presence\":{{\"channel\":\"{near}\"}}}}");
-    // The namespace lets only the API read it, so the owner is asked.
+    // The namespace lets only the API read it, so the owner gets a request.
     assert!(text(fixture.send(presence.as_bytes()).1).contains("\"code\":103"));
     let call = Call::Presence { hub: 0, channel: near.as_str().into() };
     let to = ReplyTo::Caller { key: 0, number: 1 };

@@ -1,5 +1,5 @@
 //! The attempts of one exchange to get a response: the current attempt, and the results of the earlier ones.
-//! In: what happens to attempts. Out: where the next attempt may go.
+//! In: the events of attempts. Out: the destination of the next attempt.
 //! Never: decides whether there is another attempt (`gate::retry` does).
 //! Limits: the pool's `retries`.
 
@@ -47,7 +47,7 @@ impl Attempt {
         Self { server, ..Self::NONE }
     }
 
-    /// The request goes over `up`. `idle_age`: how long that connection had been idle.
+    /// The request is sent over `up`. `idle_age`: how long that connection had been idle.
     pub(super) fn use_connection(
         &mut self,
         up: Responder,
@@ -103,7 +103,7 @@ impl Attempt {
     }
 }
 
-/// What the attempts of an exchange have shown so far.
+/// The results of the attempts of an exchange so far.
 #[derive(Debug)]
 pub(crate) struct Attempts {
     /// Attempts made so far, the current one included. An attempt that sent nothing over a reused connection
@@ -117,7 +117,7 @@ pub(crate) struct Attempts {
     /// An attempt failed, so the next one uses a fresh connection: other idle connections may have been
     /// closed by their server, too. Once true, it stays true.
     needs_fresh: bool,
-    /// The server takes no tunnels over HTTP/2, so the request goes over a connection of HTTP/1.1. Once true, it stays true.
+    /// The server accepts no tunnels over HTTP/2, so the request is sent over an HTTP/1.1 connection. Once true, it stays true.
     needs_http1: bool,
     /// The server of the attempt closes its connections, so another one is tried first. Set until the attempt has ended.
     is_server_leaving: bool,
@@ -189,7 +189,7 @@ impl Attempts {
         self.tried = Tried::default();
     }
 
-    /// The request goes to another pool: what the attempts have shown does not concern it.
+    /// The request goes to another pool: the results of the attempts do not concern it.
     pub(super) fn start_again(&mut self) {
         (self.count, self.lost_at) = (0, Moment::ZERO);
         (self.needs_fresh, self.is_broken) = (false, false);
@@ -201,7 +201,7 @@ impl Attempts {
         self.is_server_leaving = true;
     }
 
-    /// The request goes over connections of HTTP/1.1 only.
+    /// The request is sent over HTTP/1.1 connections only.
     pub(super) fn require_http1(&mut self) {
         self.needs_http1 = true;
     }
@@ -231,7 +231,7 @@ impl Attempts {
         self.needs_fresh
     }
 
-    /// Whether the request goes over connections of HTTP/1.1 only.
+    /// Whether the request is sent over HTTP/1.1 connections only.
     pub(super) fn needs_http1(&self) -> bool {
         self.needs_http1
     }

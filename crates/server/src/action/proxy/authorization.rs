@@ -21,7 +21,7 @@ use crate::worker::Worker;
 const VERDICT_MAX: Span = Span::from_secs(30);
 const TOO_MANY: Failure = Failure { status: 503, text: "too many passwords are being verified" };
 
-/// What a request needs after the verdict.
+/// The data of a request that are needed after the verdict.
 pub(crate) struct Authorization {
     /// The route, whose response refuses a wrong password.
     route: usize,
@@ -34,13 +34,13 @@ pub(crate) struct Authorization {
     values: Option<Vec<u8>>,
 }
 
-/// What the verdict about a request decides.
+/// The request that the verdict is about.
 pub(in crate::action) struct PasswordCheck {
     /// The route of the request.
     pub(in crate::action) route: usize,
     /// The credentials.
     pub(in crate::action) key: CredentialKey,
-    /// Where the request comes from.
+    /// The origin of the request.
     pub(in crate::action) origin: Origin,
     /// The values for the edits of the response if the password is right, in case they differ.
     pub(in crate::action) values: Option<Vec<u8>>,
@@ -112,7 +112,7 @@ impl Worker {
     /// Sends the request of a right password to a server, and refuses any other one.
     fn apply_verdict<R: Reactor>(&mut self, reactor: &mut R, verdict: PasswordResult) {
         let id = verdict.ticket;
-        // The client may have left.
+        // The client may have disconnected.
         let Some(exchange) = self.exchanges.find_mut(id) else { return };
         if exchange.authorization.is_some() && verdict.finding == Finding::Displaced {
             self.accounts.counters.auth_refusals.add(1);

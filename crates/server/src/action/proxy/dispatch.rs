@@ -113,7 +113,7 @@ impl Worker {
         exchange.attempts.forget_tried();
         let (era, pool, to) = (exchange.era, exchange.pool, exchange.requester);
         self.leave_queue_if_gone(reactor, id);
-        // The client may have left.
+        // The client may have disconnected.
         if self.exchanges.find(id).is_none() {
             return;
         }
@@ -131,7 +131,7 @@ impl Worker {
         exchange.stage = Stage::Queued;
         self.note_phase(to, Phase::Queue);
         self.leave_queue_if_gone(reactor, id);
-        // The client may have left.
+        // The client may have disconnected.
         let Some(exchange) = self.exchanges.find(id) else { return };
         let pool = &mut self.pools[usize::from(pool_index)];
         let is_new = exchange.is_new();
@@ -506,7 +506,7 @@ impl Worker {
     pub(super) fn timeouts_of(&self, exchange: &Exchange) -> ServerTimeouts {
         let snapshot = self.settings.of(exchange.era);
         let of_pool = snapshot.pool(exchange.pool).timeouts;
-        // The request that `auth` sends to ask a server is not a request of the route.
+        // The request that `auth` sends to a server is not a request of the route.
         let own = exchange.timeouts.filter(|_| exchange.auth_request.is_none());
         own.map_or(of_pool, |own| own.over(&of_pool))
     }

@@ -62,8 +62,8 @@ pub(crate) struct RequestFacts {
     /// The method is idempotent (RFC 9110 section 9.2.2), so the request may be retried after a reused
     /// connection was reset.
     pub(crate) is_idempotent: bool,
-    /// The request leaves nothing on the upstream connection that the server could take for another request,
-    /// so the response alone decides whether that connection is reused.
+    /// The request leaves no bytes on the upstream connection that the server could take for another request, so the response
+    /// alone decides whether that connection is reused.
     pub(crate) is_reusable: bool,
     /// The request has credentials that authenticate the upstream connection.
     pub(crate) authenticates: bool,
@@ -101,7 +101,7 @@ impl RequestFacts {
     };
 }
 
-/// What the balancing of a pool needs to know of a request. See the fields of [`RequestFacts`].
+/// The data of a request that the balancing of a pool needs. See the fields of [`RequestFacts`].
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Choice {
     /// `RequestFacts::key_hash`.
@@ -250,7 +250,7 @@ impl Exchange {
         self.pace.is_some() || self.body_hook.is_some()
     }
 
-    /// When a tunnel ends at the latest, because its client was told that it ends.
+    /// When a tunnel ends at the latest, because its client was notified that it ends.
     pub(crate) fn ends_at(&self) -> Option<Moment> {
         self.frames.as_ref()?.ends_at()
     }

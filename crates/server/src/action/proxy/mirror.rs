@@ -29,11 +29,11 @@ use crate::snapshot::Snapshot;
 use crate::stats::Traffic;
 use crate::worker::Worker;
 
-/// The most copies of a worker, including copies of incomplete requests.
+/// Maximum number of copies of a worker, including copies of incomplete requests.
 const MIRRORS_MAX: usize = 256;
 /// The part of a worker's connections that copies may have: one in `SHARE`, at least one.
 const SHARE: usize = 8;
-/// The most bytes of the body of a response that are received to keep the connection.
+/// Maximum size in bytes of the body of a response that are received to keep the connection.
 const ANSWER_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The copy of a request that is not sent yet.
@@ -107,7 +107,7 @@ impl Mirrored {
     }
 }
 
-/// What decides, together with the request itself, whether the request is copied.
+/// The conditions that decide, together with the request itself, whether the request is copied.
 pub(super) struct MirrorTerms<'a> {
     /// `mirror` of the route.
     pub(super) mirroring: &'a Mirroring,

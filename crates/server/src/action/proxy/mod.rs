@@ -8,7 +8,7 @@
 //! - `dispatch.rs`: pick a server, wait in the queue, connect, retry; `reuse.rs`: idle connections;
 //!   `shortage.rs`: requests that wait for a free connection slot
 //! - `request.rs`: the request body on its way to the server; `servers.rs`: servers that take no requests for a time
-//! - `response.rs`: the response on its way to the client, and what goes wrong with it
+//! - `response.rs`: the response on its way to the client, and its failures
 //! - `tunnel.rs`: both directions after 101 (Switching Protocols); `tcp.rs`: connections without HTTP;
 //!   `websocket_tunnel.rs`: how forwarded WebSockets end with a stop or a reload
 //!

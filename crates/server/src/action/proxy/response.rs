@@ -1,4 +1,4 @@
-//! The response of a server on its way to the client, and what goes wrong with it.
+//! The response of a server on its way to the client, and its failures.
 //! In: messages and events of connections to servers (`carrier/server.rs`). Out: messages for the requester; the
 //! exchange ended, or its request sent again.
 //! Never: sends a request again once the client has got a byte of the final response.
@@ -27,7 +27,7 @@ use crate::responder::Responder;
 use crate::snapshot::Snapshot;
 use crate::worker::{Work, Worker};
 
-/// The status of a response that asks for the body of the request (RFC 9110 section 15.2.1).
+/// The status of a response that requests the body of the request (RFC 9110 section 15.2.1).
 const CONTINUE: u16 = 100;
 
 /// The response is relayed.
@@ -49,8 +49,8 @@ impl Worker {
     }
 
     /// Relays an interim response (1xx other than 101), unless the final head may yet be that of another server because this one
-    /// turns out to be malformed: an interim response of a broken server would then precede it. 100 (Continue) is relayed in
-    /// any case, because the client waits for it and learns nothing else from it.
+    /// turns out to be malformed: an interim response of a broken server would then precede it. 100 (Continue) is relayed in any
+    /// case, because the client waits for it, and it contains nothing else.
     pub(crate) fn relay_interim<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -317,7 +317,7 @@ impl Worker {
         self.response_broken(reactor, id, text);
     }
 
-    /// The rest of the response cannot be read. If the client has got nothing of it, not even the head, the request may be
+    /// The rest of the response cannot be read. If no part of it was sent to the client, not even the head, the request may be
     /// sent again.
     fn response_broken<R: Reactor>(
         &mut self,
@@ -377,8 +377,8 @@ impl Worker {
         self.attempt_failed(reactor, id, FailurePoint::Refused, Failure { status: 503, text });
     }
 
-    /// The server takes no tunnel over HTTP/2 (RFC 8441). The request goes over a connection of HTTP/1.1 if the pool may
-    /// speak it.
+    /// The server takes no tunnel over HTTP/2 (RFC 8441). The request is sent over an HTTP/1.1 connection if the pool may use
+    /// HTTP/1.1.
     pub(crate) fn tunnel_unsupported<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (pool, attempt) = (exchange.pool, exchange.attempt);
@@ -560,7 +560,7 @@ impl Worker {
         self.attempt_failed(reactor, id, FailurePoint::Connect, failure);
     }
 
-    /// The head of the response has not come in time.
+    /// The head of the response has not arrived in time.
     fn response_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let timeouts = self.timeouts_of(exchange);

@@ -1,6 +1,6 @@
 //! Servers that take no requests for a time: their checks fail, or an operator has taken them out.
-//! In: what the process knows about its servers, results of requests. Out: the states of the pools; queued requests that can continue.
-//! Never: ends an exchange: those with a server that goes down are completed.
+//! In: the statuses of its servers, results of requests. Out: the states of the pools; queued requests that can continue.
+//! Never: ends an exchange: those with a server that is marked down are completed.
 
 use std::collections::BTreeMap;
 

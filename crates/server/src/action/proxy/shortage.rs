@@ -22,7 +22,7 @@ use crate::worker::{Worker, WorkerPool};
 /// How often queued requests look for room for a connection if no slot becomes free.
 const ROOM_RETRY: Span = Span::from_millis(20);
 
-/// What waits for room for a connection, and when it is looked at again.
+/// The requests that wait for room for a connection, and when they are tried again.
 pub(crate) struct RoomWaits {
     /// Pools whose queued requests wait for room for a connection, not for a server. Each is in it once.
     short_pools: VecDeque<u16>,
@@ -156,7 +156,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         exchange.stage = Stage::Queued;
         self.leave_queue_if_gone(reactor, id);
-        // The client may have left.
+        // The client may have disconnected.
         let Some(exchange) = self.exchanges.find(id) else { return };
         let pool = &mut self.pools[pool_index];
         let has_place = pool.held + pool.queue.len() < pool.queue.length_max();
@@ -224,8 +224,8 @@ impl Worker {
         }
     }
 
-    /// Serves the queues of all pools that wait for room: connections may be quiet for long enough to be closed
-    /// for them, or another shortage may have ended. The pools may ask for permits again.
+    /// Serves the queues of all pools that wait for room: connections may be quiet for long enough to be closed for them, or
+    /// another shortage may have ended. The pools may request permits again.
     pub(crate) fn retry_short_pools<R: Reactor>(&mut self, reactor: &mut R) {
         for _ in 0..self.eviction.waits.expire(&mut self.pools) {
             let Some(pool) = self.eviction.waits.take_pool(&mut self.pools) else { break };

@@ -9,12 +9,12 @@ use tidegate_wire::message::BodyLength;
 
 use crate::buffers::BufferPool;
 
-/// The most bytes kept of a request (head, then body) so that it can be sent again. A head with the fields
+/// Maximum number of bytes kept of a request (head, then body) so that it can be sent again. A head with the fields
 /// that the proxy adds always fits, because the length of its host is bounded (`HOST_BYTES_MAX`).
 pub(crate) const REPLAY_BYTES_MAX: usize = 4 * HEAD_BYTES_MAX;
 /// A request without a server takes no more of its body once this many bytes are stored.
 const WAITING_BYTES_MAX: usize = REPLAY_BYTES_MAX / 2;
-/// The most body bytes that a request without a server takes at once. They must fit into the store, because
+/// Maximum number of body bytes that a request without a server takes at once. They must fit into the store, because
 /// there is no connection to send them to.
 pub(crate) const WAITING_PIECE_BYTES_MAX: usize = REPLAY_BYTES_MAX / 8;
 const _: () = assert!(REPLAY_BYTES_MAX <= READ_BUFFER_BYTES);

@@ -200,8 +200,8 @@ impl Worker {
         self.abort_switched(reactor, to);
     }
 
-    /// The deadline of either connection expired. Unless one of them still takes the output that is pending
-    /// for it, the tunnel has timed out.
+    /// The deadline of either connection expired. Unless a peer still takes the output that is pending for it, the tunnel has
+    /// timed out.
     pub(crate) fn tunnel_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         if exchange.ends_at().is_some_and(|at| at <= reactor.now()) {
@@ -222,7 +222,7 @@ impl Worker {
         self.reset_tunnel(reactor, id);
     }
 
-    /// Sets the deadlines of both connections: to the tunnel timeout, or to the first look at blocked output.
+    /// Sets the deadlines of both connections: to the tunnel timeout, or to the first check of blocked output.
     pub(crate) fn arm_tunnel<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (to, up) = (exchange.requester, exchange.attempt.up);

@@ -1,8 +1,8 @@
-//! Tunnels that are WebSockets: they end with a Close frame for the client if their server or listener leaves.
+//! WebSocket tunnels: if their server or listener is removed, they end with a Close frame for the client.
 //! In: the bytes of servers; the wish to end a tunnel. Out: the same bytes, and a Close frame between two frames.
-//! Never: changes a frame, or looks at one of the client: the client's own Close frame tells the server.
+//! Never: changes a frame, or examines a frame of the client: the client's own Close frame tells the server.
 //! Limits: a client has `CLOSE_SPAN` from the Close frame on until its connection is closed.
-//! Invariant: nothing of the server follows the Close frame.
+//! Invariant: no bytes of the server follow the Close frame.
 
 use tidegate_base::{Id, Moment, Span};
 use tidegate_reactor::Reactor;
@@ -15,7 +15,7 @@ use crate::worker::Worker;
 /// How long the close handshake of client and server may take.
 const CLOSE_SPAN: Span = Span::from_secs(10);
 
-/// What a tunnel knows about its WebSocket.
+/// The state of the WebSocket in a tunnel.
 #[derive(Debug, Default)]
 pub(crate) struct TunnelFrames {
     /// Follows the frames of the server.
@@ -109,8 +109,8 @@ impl Worker {
         }
     }
 
-    /// Ends a tunnel that has just begun, although its listener or server leaves and it is not among those that are closed in
-    /// steps.
+    /// Ends a new tunnel if the process is stopping, or if its listener or server was removed: it is not among the tunnels that are
+    /// closed in steps.
     pub(super) fn stop_late_tunnel<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (to, listener) = (exchange.requester, exchange.listener);
@@ -135,7 +135,7 @@ impl Worker {
         }
         self.accounts.counters.tunnels_closed.add(1);
         self.encode_switched(reactor, to, |out| encode_close(out, Some(close), None));
-        // A server that waits for its client to read more would not learn of the end.
+        // A server that waits for its client to read more would not be notified of the end.
         self.set_server_receiving(reactor, up, true);
         self.arm_tunnel(reactor, id);
     }

@@ -12,7 +12,7 @@ use crate::action::push::{Key, Kind, Receiver};
 use crate::action::websocket::jittered;
 use crate::worker::Worker;
 
-/// The most connections that are ended in a turn.
+/// Maximum number of connections that are ended in a turn.
 const ENDS_PER_TURN_MAX: usize = 64;
 
 impl Worker {

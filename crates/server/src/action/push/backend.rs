@@ -31,15 +31,15 @@ use crate::password_queue::Origin;
 use crate::requester::Requester;
 use crate::worker::Worker;
 
-/// The most bytes of fields that a session keeps.
+/// Maximum size in bytes of fields that a session keeps.
 const FIELDS_BYTES_MAX: usize = 8 * 1024;
-/// The most requests that are sent in a turn.
+/// Maximum number of requests that are sent in a turn.
 const REQUESTS_PER_TURN_MAX: usize = 64;
-/// The most events without a decision that wait for a path.
+/// Maximum number of events without a decision that wait for a path.
 const NOTICES_MAX: usize = 4096;
 /// The fewest channels without subscribers that are noted in a turn, however much of the turn other work has taken.
 const EMPTIED_PER_TURN_MIN: usize = 16;
-/// The most events in a request.
+/// Maximum number of events in a request.
 const NOTICES_PER_REQUEST_MAX: usize = 64;
 
 const CONTENT_TYPE: &[u8] = b"content-type: application/json\n";
@@ -122,13 +122,13 @@ fn release<K: Ord>(counts: &mut BTreeMap<K, u32>, key: &K) {
 /// Events without a decision.
 #[derive(Default)]
 struct Notices {
-    /// Those that wait, encoded.
+    /// The events that wait, encoded.
     waiting: VecDeque<Vec<u8>>,
     /// How many are on their way.
     sent: usize,
 }
 
-/// What a request to a backend is for.
+/// The purpose of a request to a backend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HubCall {
     /// The request of a session.
@@ -156,7 +156,7 @@ impl BackendCalls {
             || self.notices.values().any(|notices| notices.sent == 0 && !notices.waiting.is_empty())
     }
 
-    /// Everything that is under way.
+    /// Everything that is in progress.
     pub(super) fn len(&self) -> usize {
         self.wanted.len() + self.calls.len() + self.done.len() + self.unwanted.len()
     }
@@ -293,7 +293,7 @@ impl Worker {
         for _ in 0..REQUESTS_PER_TURN_MAX {
             let Some((id, request)) = self.push.backend.wanted.pop_front() else { break };
             let request_kind = request.request_kind();
-            // The session may have ended since it asked.
+            // The session may have ended since its request.
             if self.push.sessions.find(id).is_some()
                 && let Err(failure) = self.begin_backend_call(reactor, id, request)
             {

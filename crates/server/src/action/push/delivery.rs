@@ -24,8 +24,8 @@ use crate::action::websocket::compression::Packing;
 use crate::record::SLOW_CLIENT;
 use crate::worker::Worker;
 
-/// How much a worker delivers before it looks at its other connections again: 64 short messages, or fewer long ones. Each
-/// takes a few microseconds, most of them in the kernel.
+/// How much a worker delivers before it serves its other connections again: 64 short messages, or fewer long ones. Each takes a
+/// few microseconds, most of them in the kernel.
 const DELIVERY_BYTES_PER_TURN_MAX: usize = 64 * DELIVERY_COST_BYTES;
 
 impl Worker {
@@ -43,7 +43,7 @@ impl Worker {
         while left > 0 && self.push.hub.is_delivering() {
             let Some(slice) = self.push.hub.deliver(left, cost_bytes, &mut keys) else { break };
             let publication = Arc::clone(&slice.publication);
-            // A slice without subscribers costs time, too: the hub has looked at their places.
+            // A slice without subscribers costs time, too: the hub has examined their places.
             left = left.saturating_sub(keys.len().max(1) * cost_bytes(&publication));
             if slice.is_first {
                 left = left.saturating_sub(publication.patch_cost_bytes());

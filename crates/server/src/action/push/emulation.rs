@@ -1,13 +1,13 @@
-//! Clients that speak the client protocol without WebSocket: one endless response carries what they receive, and
-//! requests to `emulation` carry what they send.
-//! In: requests that begin a connection; requests with commands, which may come to any worker. Out: sessions; commands
-//! for the worker of their session; pieces of the response.
-//! Never: lets a page of a foreign origin read a response; tells a request whether its session exists.
+//! Clients that speak the client protocol without WebSocket: clients receive in one endless response, and send in requests to
+//! `emulation`.
+//! In: requests that begin a connection; requests with commands, which may reach any worker. Out: sessions; commands for the
+//! worker of their session; pieces of the response.
+//! Never: lets a page of another origin read a response; tells a request whether its session exists.
 //! Limits: `message-max` of `[websocket]`; `queue-max` of the hub for commands that wait for a session, whose client is
 //! disconnected beyond it; `COMMANDS_BYTES_MAX` between workers; `PUSH_SPAN_MAX` of a turn.
-//! Invariant: the session is the action of the requester of the endless response, and ends with it. Its commands run in
-//! order, and only while its client reads and has received what was published before. A request is answered when the
-//! worker of its session has its commands, so that the next request of the client cannot overtake it.
+//! Invariant: the session is the action of the requester of the endless response, and ends with it. Its commands run in order,
+//! and only while its client reads and has received all earlier publications. A request is answered when the worker of its
+//! session has its commands, so that the next request of the client cannot overtake it.
 
 use std::collections::VecDeque;
 
@@ -28,7 +28,7 @@ use crate::carrier::Rest;
 use crate::requester::Requester;
 use crate::worker::Worker;
 
-/// What each piece of waiting commands counts as, besides its bytes.
+/// The cost of each piece of waiting commands in addition to its bytes.
 const PIECE_BYTES: usize = 64;
 
 /// Commands that wait for their session, or for an earlier command of it.
@@ -59,7 +59,7 @@ impl Piece {
     }
 }
 
-/// The response that carries what a client receives.
+/// The response with the messages for a client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
     pub(super) framing: Framing,
@@ -201,7 +201,7 @@ impl Worker {
             .is_ok()
     }
 
-    /// Answers a request whose commands have reached the worker of their session. A request does not learn whether its
+    /// Answers a request whose commands have reached the worker of their session. The response does not reveal whether the
     /// session exists.
     pub(super) fn confirm_commands<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
         let Some(session) = self.push.sessions.get_mut(id) else { return };
@@ -260,7 +260,7 @@ impl Worker {
         self.add_commands(reactor, id, commands.into());
     }
 
-    /// Commands for a client of this worker have come, perhaps by another worker.
+    /// Commands for a client of this worker have arrived, perhaps through another worker.
     pub(super) fn take_commands<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -278,7 +278,7 @@ impl Worker {
         }
     }
 
-    /// Lets commands wait behind those that wait already, and runs them if it is their turn.
+    /// Queues commands after those that wait already, and runs them if it is their turn.
     fn add_commands<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -311,7 +311,7 @@ impl Worker {
         self.run_waiting_commands(reactor, id);
     }
 
-    /// Runs the commands that wait for a session, as far as its client reads and the share of the turn goes.
+    /// Runs the commands that wait for a session, while its client reads and within their share of the turn.
     pub(super) fn run_waiting_commands<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -335,7 +335,7 @@ impl Worker {
             }
             let Some(waiting) = self.push.commands.get_mut(&key) else {
                 if is_socket {
-                    // Messages behind them were not read.
+                    // Messages after them were not read.
                     self.resume_request(to);
                 }
                 return;
@@ -383,7 +383,7 @@ impl Worker {
         }
     }
 
-    /// Keeps the rest of a message behind a command that waits.
+    /// Keeps the rest of a message after a command that waits.
     pub(super) fn keep_commands(&mut self, id: Id<PushSession>, rest: Piece) {
         let waiting = self.push.commands.entry(Key::of_session(id)).or_default();
         waiting.bytes += rest.cost_bytes();
@@ -446,7 +446,7 @@ impl Worker {
         }
     }
 
-    /// Tells the client why its connection ends, unless a reply has told it, and ends it.
+    /// Tells the client why its connection ends, unless a reply has already done so, and ends it.
     pub(super) fn end_stream<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -502,7 +502,7 @@ impl Worker {
             return;
         }
         let endpoint = self.settings.newest().websockets.get(endpoint);
-        // What the client sends does not postpone the check.
+        // Messages of the client do not postpone the check.
         let at = if awaits_pong { reactor.now().after(endpoint.pong_timeout) } else { check_at };
         self.set_action_deadline(reactor, to, at);
     }

@@ -1,4 +1,4 @@
-//! What the application does with clients: instructions of the server API, carried out at the end of a turn.
+//! Carries out the application's instructions (server API) for clients at the end of a turn.
 //! In: the hub's instructions. Out: pushes; Close frames. Never: decides which clients an instruction concerns.
 //! Limits: `CLIENTS_PER_TURN_MAX`.
 
@@ -8,7 +8,7 @@ use tidegate_reactor::Reactor;
 use crate::action::push::{Key, PushSession, Receiver};
 use crate::worker::Worker;
 
-/// The most clients that get an instruction before the worker looks at its other connections again.
+/// Maximum number of clients that get an instruction before the worker serves its other connections again.
 const CLIENTS_PER_TURN_MAX: usize = 64;
 
 impl Worker {

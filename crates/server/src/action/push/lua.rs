@@ -2,7 +2,7 @@
 //! In: `Effect::Push` of a script; replies of the workers that a call concerns. Out: the result, for the VM.
 //! Never: requires an API key: scripts are the operator's code.
 //! Limits: those of the API; a VM has a bounded number of operations.
-//! Invariant: a call ends when its last reply has come, whether or not its script still waits.
+//! Invariant: a call ends when its last reply has arrived, whether or not its script still waits.
 
 use std::sync::Arc;
 

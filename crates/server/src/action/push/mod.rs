@@ -6,13 +6,13 @@
 //! - `backend.rs`: events of clients that are sent to the application's backend
 //! - `request.rs`: requests whose body must arrive; `api.rs`: those of the application to the server API
 //! - `delivery.rs`: publications on their way to the subscribers of this worker, a slice each turn
-//! - `ages.rs`: connections that may only last for a time
-//! - `instruct.rs`: what the application does with clients
+//! - `ages.rs`: connections with a maximum age
+//! - `instruct.rs`: instructions of the application about clients
 //! - `post.rs`: mail between the workers
 //! - `lua.rs`: calls of Lua applications
 //!
 //! In: requests of a push route; events of their requesters; publications. Out: responses, messages, mail.
-//! Never: decides who gets a publication (`tidegate_push` does).
+//! Never: decides which subscribers get a publication (`tidegate_push` does).
 //! Limits: `DELIVERY_BYTES_PER_TURN_MAX`; for commands of clients `PUSH_EFFORT_PER_TURN_MAX` over WebSocket, and
 //! `PUSH_SPAN_MAX` in requests; `TOKENS_SPAN_MAX` for signatures by public keys; the hub's settings.
 //! Invariant: every session has a requester or belongs to a WebSocket connection; its subscriptions end with it.
@@ -74,17 +74,17 @@ pub use post::{PUSH_MAILS_MAX, PushMail, PushPost, no_bytes_in_flight};
 /// The parameter of the query that contains the token of a client that subscribes by URL.
 pub(crate) const TOKEN_PARAMETER: &str = "token";
 
-/// How many times `retry` the clients of a hub that were refused together are spread over.
+/// Clients of a hub that were refused together are spread over `retry` times this factor.
 const RETRY_SPREAD: u64 = 4;
 
-/// What the push hubs of a worker hold.
+/// The state of the push hubs of a worker.
 pub(crate) struct PushState {
     /// The settings of the hubs, which stay as they were at the start of the worker, except for keys.
     settings: Arc<Hubs>,
     /// The requests to hubs. Each one belongs to exactly one requester.
     pub(crate) sessions: CheckedSlab<PushSession>,
-    /// What requests to hubs, and the commands of clients in them, may still take of the turn, and the sessions that
-    /// wait for the next one.
+    /// The rest of the turn's share for requests to hubs and the client commands in them, and the sessions that wait for
+    /// the next turn.
     pub(crate) share: TurnShare<PushSession>,
     /// Channels and subscribers.
     hub: Hub<Key>,
@@ -93,13 +93,13 @@ pub(crate) struct PushState {
     /// The commands that wait: those of sessions without WebSocket, and the rest of a message of a session whose earlier
     /// command waits for the backend, or whose next one has a token that is verified later. Never contains an empty one.
     commands: BTreeMap<Key, WaitingCommands>,
-    /// When connections end that may only last for a time.
+    /// When connections with a maximum age end.
     ages: Ages<Key>,
     /// The number of sessions so far that got a secret.
     secrets: u64,
     /// Scratch space for the subscribers of a slice. Empty between two slices.
     keys: Vec<Key>,
-    /// What the compressions for all subscribers have cost since the end of the last slice, in bytes that the kernel copies in the
+    /// The cost of the compressions for all subscribers since the end of the last slice, in bytes that the kernel copies in the
     /// same time.
     compression_cost_bytes: usize,
     /// The exchange of mail with other workers; `None` if this is the only worker.
@@ -116,15 +116,15 @@ pub(crate) struct PushState {
     has_backends: bool,
     /// A hub lets commands of clients wait.
     lets_commands_wait: bool,
-    /// What verifies the tokens of clients.
+    /// The verifier of the tokens of clients.
     verifier: Verifier,
-    /// What the verification of signatures by public keys may still take of the turn, and the sessions that wait for the
-    /// next one.
+    /// The rest of the turn's share for the verification of signatures by public keys, and the sessions that wait for the
+    /// next turn.
     tokens: TurnShare<PushSession>,
 }
 
-/// Names what receives publications or replies of a hub. In 8 bytes, and with a value left for `None`, because a channel
-/// may have millions of subscribers.
+/// Names the receiver of publications or replies of a hub. In 8 bytes, and with a value left for `None`, because a channel may
+/// have millions of subscribers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Key {
     /// The index in its table, with the bit of the table.
@@ -134,7 +134,7 @@ pub struct Key {
 
 const _: () = assert!(size_of::<Option<Key>>() <= 8);
 
-/// What a [`Key`] names.
+/// The receiver that a [`Key`] names.
 enum Receiver {
     /// A WebSocket connection in raw mode.
     Raw(Id<WebSocket>),
@@ -196,11 +196,11 @@ pub(crate) struct PushSession {
     hub: u16,
     /// How much of the request body has arrived.
     pub(crate) intake: Intake,
-    /// What the request is for.
+    /// The purpose of the request.
     kind: Kind,
 }
 
-/// What a request to a hub is for.
+/// The purpose of a request to a hub.
 enum Kind {
     /// A request whose body arrives.
     Request { purpose: Purpose, body: Vec<u8> },
@@ -219,7 +219,7 @@ enum Kind {
     Client { link: Link, connection: Box<Connection>, check_at: Moment },
 }
 
-/// What carries the messages for a client of the client protocol.
+/// The connection that carries the messages for a client of the client protocol.
 #[derive(Clone, Copy, Debug)]
 enum Link {
     /// A WebSocket connection, to which the requester belongs.
@@ -300,7 +300,7 @@ impl PushState {
         self.effort.wrapping_sub(effort_before) >= PUSH_EFFORT_PER_TURN_MAX || is_much_mail()
     }
 
-    /// What the worker has of each hub.
+    /// The worker's figures of each hub.
     pub(crate) fn figures(&self) -> Vec<HubFigures> {
         (0..self.settings.len() as u16).map(|hub| self.hub.figures(hub)).collect()
     }
@@ -328,7 +328,7 @@ impl PushState {
         })
     }
 
-    /// Whether all connections that may only last for a time exist, for checks.
+    /// Whether all connections with a maximum age exist, for checks.
     pub(crate) fn has_ages_only_of(
         &self,
         sessions: &CheckedSlab<PushSession>,
@@ -350,8 +350,8 @@ impl PushState {
         self.backend.is_consistent(sessions, own)
     }
 
-    /// The number of clients for which messages wait, whose commands wait, or which wait for a backend, or which may only
-    /// last for a time.
+    /// The number of clients for which messages wait, whose commands wait, which wait for a backend, or which have a maximum
+    /// age.
     pub(crate) fn queues(&self) -> usize {
         self.queues.len() + self.commands.len() + self.backend.len() + self.ages.keys().count()
     }
@@ -400,7 +400,7 @@ impl PushSession {
         matches!(&self.kind, Kind::Client { connection, .. } if connection.has_failed())
     }
 
-    /// Whether the client has not connected, as the client protocol means it.
+    /// Whether the client has not completed `connect` of the client protocol.
     pub(crate) fn is_stale(&self) -> bool {
         matches!(&self.kind, Kind::Client { connection, .. } if !connection.is_connected())
     }
@@ -529,7 +529,7 @@ impl Worker {
         }
     }
 
-    /// The client has ended its direction of the connection: a client that waits for events has left.
+    /// The client has ended its direction of the connection: a client that waits for events has disconnected.
     pub(super) fn session_half_closed<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
         let Some(session) = self.push.sessions.get(id) else { return };
         let to = session.requester;
@@ -547,7 +547,7 @@ impl Worker {
         }
     }
 
-    /// The process stops: streams end and long polls return without a message, so that their clients come back to the
+    /// The process stops: streams end and long polls return without a message, so that their clients connect to the
     /// process that takes over, with the position that they have reached.
     pub(crate) fn end_waiting_sessions<R: Reactor>(&mut self, reactor: &mut R) {
         let waiting: Vec<_> = self.push.sessions.iter().map(|(id, _)| id).collect();
@@ -611,7 +611,7 @@ impl Worker {
     }
 }
 
-/// The part of the path that the patterns of its route leave open.
+/// The path after the prefix of the pattern that matches it; without patterns, the path without its first slash.
 fn rest_of_path<'p>(patterns: &[PathPattern], path: &'p str) -> &'p str {
     let after = |pattern: &PathPattern| match pattern {
         PathPattern::Below(prefix) => path.strip_prefix(prefix.as_str()),

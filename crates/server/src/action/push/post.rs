@@ -22,7 +22,7 @@ use crate::action::websocket::WebSocket;
 use crate::timers::WorkerTimer;
 use crate::worker::Worker;
 
-/// The most messages about channels that a worker's mailbox holds.
+/// Maximum number of messages about channels that a worker's mailbox holds.
 pub const PUSH_MAILS_MAX: usize = 4096;
 /// How long a worker waits before it sends a message again that a full mailbox refused.
 const RETRY_SPAN: Span = Span::from_millis(1);
@@ -53,7 +53,7 @@ pub fn no_bytes_in_flight(workers: usize) -> BytesInFlight {
     (0..workers).map(|_| AtomicUsize::new(0)).collect()
 }
 
-/// The most bytes of commands on their way to a worker. A larger message is sent alone.
+/// Maximum size in bytes of commands on their way to a worker. A larger message is sent alone.
 const COMMANDS_BYTES_MAX: usize = 4 << 20;
 
 /// The bytes that commands count as. Short commands count as more than their length, so that commands take at most a quarter of

@@ -21,7 +21,7 @@ const API_BODY_BYTES_MAX: usize = 8 << 20;
 /// The text of the response to a body beyond its limit.
 const TOO_LARGE: &str = "the request body exceeds the limit for this kind of request";
 
-/// What a request is for.
+/// The purpose of a request.
 pub(super) enum Purpose {
     /// A method of the server API.
     Api(Box<str>),
@@ -109,7 +109,7 @@ impl Worker {
         self.run_hub_request(reactor, id);
     }
 
-    /// Carries out the requests, commands and tokens that were put off, within their shares of the turn.
+    /// Carries out the deferred requests, commands and verifications of tokens, within their shares of the turn.
     pub(crate) fn run_waiting_hub_requests<R: Reactor>(&mut self, reactor: &mut R) {
         self.push.share.renew();
         self.push.tokens.renew();
@@ -119,7 +119,7 @@ impl Worker {
         while !self.push.share.is_used_up()
             && let Some(id) = self.push.share.take_next()
         {
-            // Its client may have left while it waited.
+            // Its client may have disconnected while it waited.
             let Some(session) = self.push.sessions.find(id) else { continue };
             match session.kind {
                 Kind::Request { .. } => self.run_hub_request(reactor, id),
@@ -147,7 +147,7 @@ impl Worker {
                 None => {}
             }
         }
-        // Requests that follow on the same connections count towards the same share.
+        // Requests that follow on the same connections count toward the same share.
         self.settle(reactor);
         self.push.share.renew();
         self.push.tokens.renew();

@@ -27,7 +27,7 @@ use crate::requester::Requester;
 use crate::worker::Worker;
 
 impl Worker {
-    /// Subscribes a client to `channel`: over WebSocket, as a stream of events or by a long poll, as its request asks.
+    /// Subscribes a client to `channel`: over WebSocket, as an event stream or by a long poll, as its request specifies.
     pub(super) fn begin_subscription<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -379,7 +379,7 @@ fn stated_position(head: &RequestHead<'_>) -> Option<Since> {
     Since::parse_id(&super::decode_percent(text)?)
 }
 
-/// Whether the client asks for a stream of events.
+/// Whether the client requests an event stream.
 fn accepts_events(head: &RequestHead<'_>) -> bool {
     let accept = head.find_named("accept").unwrap_or_default();
     let kinds = accept.split(|byte| matches!(byte, b',' | b';'));

@@ -73,7 +73,7 @@ impl Worker {
                     Refusal::Expired => "the token has expired",
                     Refusal::Unavailable => {
                         let (retry, text) =
-                            (settings.push.retry, "the keys of tokens are being fetched");
+                            (settings.push.retry, "the token keys are being fetched");
                         self.answer_later(reactor, to, retry, text, false);
                         return None;
                     }
@@ -156,7 +156,7 @@ impl Worker {
         self.set_action_deadline(reactor, to, Moment::NEVER);
         let Unverified { head, route, channel } = *waiting;
         self.subscribe_by_url(reactor, to, &head.lend(), (route, hub), (&channel, false));
-        // What follows the head.
+        // The bytes after the head.
         self.resume_request(to);
     }
 
@@ -182,7 +182,7 @@ fn stated_token(head: &RequestHead<'_>, settings: &HubSettings) -> Option<String
     of_query().or_else(of_cookie)
 }
 
-/// When what a token permits ends. `now`: the moment, and the same in seconds since 1970.
+/// When the permission of a token ends. `now`: the moment, and the same in seconds since 1970.
 fn end_of(claims: &Claims, settings: &HubSettings, (now, unix_seconds): (Moment, u64)) -> Moment {
     claims.ends_at().map_or(Moment::NEVER, |end| {
         let end = end.saturating_add(settings.push.token_leeway.as_secs());

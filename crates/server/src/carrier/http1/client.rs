@@ -1,4 +1,4 @@
-//! HTTP/1 towards clients: decodes requests, encodes responses, keeps or closes the connection.
+//! HTTP/1 on client connections: decodes requests, encodes responses, keeps or closes the connection.
 //! In: bytes and events of client connections; responses of actions. Out: requests for actions; bytes.
 //! Never: decides framing (`wire`), where a request goes (`gate`) or what the response is (`action`).
 //! Limits: up to `DISCARD_BYTES_MAX` of an unwanted body are read to keep the connection. While a client does
@@ -44,11 +44,11 @@ pub(crate) struct Http1Client {
     pub(crate) blocked: bool,
     /// The client has ended its direction of the connection.
     pub(crate) finished: bool,
-    /// What the connection expects next.
+    /// The next expected input of the connection.
     pub(crate) phase: Phase,
 }
 
-/// What a client connection expects next.
+/// The next expected input of a client connection.
 pub(crate) enum Phase {
     /// The PROXY header, before anything else.
     ProxyHeader,
@@ -144,7 +144,7 @@ impl Http1Client {
         matches!(self.phase, Phase::Head { .. } | Phase::Discard { .. })
     }
 
-    /// Whether the client has sent nothing of a request.
+    /// Whether the client has sent no part of a request.
     pub(crate) fn has_nothing_under_way(&self) -> bool {
         matches!(self.phase, Phase::ProxyHeader | Phase::Http2 | Phase::Head { .. })
             && self.input.is_empty()
@@ -415,7 +415,7 @@ impl Worker {
         }
     }
 
-    /// Records what the carrier needs to know of the request until its response has ended.
+    /// Records the properties of the request that the carrier needs until its response has ended.
     fn begin_http1_request<R: Reactor>(
         &mut self,
         reactor: &R,

@@ -1,8 +1,8 @@
 //! Harmless violations of HTTP/1 by clients (`HeadDecoder::glitches`).
-//! In: what the decoder of heads has counted. Out: counters; the decision that the request in progress is the last one.
+//! In: the counts of the decoder of heads. Out: counters; the decision that the request in progress is the last one.
 //! Never: rejects a request, or cuts a response off.
-//! Limits: `HTTP1_GLITCHES_MAX` on a connection. What is worse than harmless is rejected at once, and closes it. Chunk
-//! extensions are not a violation (RFC 9112 section 7.1.1); they have limits of their own.
+//! Limits: `HTTP1_GLITCHES_MAX` on a connection. A message with a more serious fault is rejected at once, and its connection is
+//! closed. Chunk extensions are not a violation (RFC 9112 section 7.1.1); they have separate limits.
 
 use tidegate_base::limits::HTTP1_GLITCHES_MAX;
 use tidegate_reactor::SockId;

@@ -1,4 +1,4 @@
-//! HTTP/1 towards servers: encodes requests.
+//! HTTP/1 on server connections: encodes requests.
 //! In: the stored request of an exchange, further pieces of its body. Out: bytes in the connection's output.
 //! Never: frames a body in another way than the head that was sent states.
 
@@ -53,7 +53,7 @@ impl Worker {
     }
 }
 
-/// How the body is framed towards the server if it is not complete when its head is sent.
+/// How the body is framed for the server if it is not complete when its head is sent.
 fn framing_of(request: &StoredRequest) -> Framing {
     match request.length() {
         BodyLength::None => Framing::None,

@@ -1,7 +1,7 @@
-//! Responses over HTTP/1: what the port towards clients (`carrier/client.rs`) does on such a connection.
+//! Responses over HTTP/1: the implementation of the interface to clients (`carrier/client.rs`) on such a connection.
 //! In: complete responses; heads, pieces of bodies and ends of responses. Out: bytes in the connection's
 //! output; the connection ready for its next request, or closed.
-//! Never: knows which action a response comes from.
+//! Never: depends on the action that a response comes from.
 //! Invariant: `Http1Request::sent` only advances: `Nothing`, `Head`, `All`.
 
 use tidegate_gate::filter::Filtered;
@@ -190,8 +190,8 @@ impl Worker {
         self.capture_http1_response(reactor, sock, bytes);
     }
 
-    /// Copies what the access log contains of the response whose head was just appended to the output, perhaps with its content:
-    /// the last `bytes` of the output.
+    /// Copies the response fields that the access log contains, from the response whose head was just appended to the output,
+    /// perhaps with its content: the last `bytes` of the output.
     #[inline]
     fn capture_http1_response<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, bytes: usize) {
         if !self.recorder.captures_responses() {

@@ -1,4 +1,4 @@
-//! HTTP/1 towards servers: decodes responses.
+//! HTTP/1 on server connections: decodes responses.
 //! In: bytes and the end of a connection that serves an exchange. Out: messages for `action/proxy/response.rs`.
 //! Never: derives a response's framing a second time.
 //! Invariant: bytes after a complete response are never taken for the next one; they end the connection.
@@ -16,7 +16,7 @@ use crate::connection::Upstream;
 use crate::malformed::FaultPlace;
 use crate::worker::{Work, Worker};
 
-/// What the proxy answers if a response cannot be decoded.
+/// The reason in the proxy's response if a response of the server cannot be decoded.
 const MALFORMED: &str = "the server's response is malformed";
 /// The reason in `show errors` for bytes that arrive on an idle connection.
 const UNREQUESTED: &str = "bytes from a server before a request was sent";
@@ -268,8 +268,8 @@ impl Worker {
         }
     }
 
-    /// Whether the connection holds a part of the response's body, or its end, that was received while the bandwidth of the
-    /// route or a hook held the body back. The reason may be gone by now. HTTP/2 streams have a queue of their own for this.
+    /// Whether the connection holds a part of the response's body, or its end, that was received while the bandwidth of the route
+    /// or a hook held the body back. That may have ended since. HTTP/2 streams have a separate queue for this.
     pub(crate) fn has_undecoded_body(&mut self, id: Id<Exchange>) -> bool {
         let Some(exchange) = self.exchanges.find(id) else { return false };
         let (up, has_ended) = (exchange.attempt.up, exchange.attempt.has_ended());

@@ -1,5 +1,5 @@
-//! HTTP/2 towards clients: requests on streams, their deadlines, the graceful stop.
-//! In: bytes and events of client connections. Out: requests for actions; credit for what they take.
+//! HTTP/2 on client connections: requests on streams, their deadlines, the graceful stop.
+//! In: bytes and events of client connections. Out: requests for actions; credit for the bytes that they take.
 //! Never: lets one stream that its action or its client holds up stop the others.
 //! Limits: `wire::http2::Config`; the listener's limits and timeouts.
 //! Invariant: each open stream's token names its `Http2Stream`. The connection's deadline is at most the earliest
@@ -30,8 +30,8 @@ use crate::worker::Worker;
 const SHRINK_SPAN: Span = Span::from_secs(1);
 /// How long a stop waits for the reply that fixes the last stream.
 const STOP_REPLY_SPAN: Span = Span::from_secs(1);
-/// A slow client must take this much of a response within `timeouts.body`, or all of what is pending. Window
-/// updates of single bytes do not keep a response in memory (CVE-2026-49975).
+/// A slow client must take this much of a response within `timeouts.body`, or all of the pending data. Window updates of single
+/// bytes do not keep a response in memory (CVE-2026-49975).
 const PROGRESS_BYTES_MIN: usize = 1024;
 
 /// The HTTP/2 state of a client connection.
@@ -44,7 +44,7 @@ pub(crate) struct Http2Client {
     /// The deadline of the connection: `timeouts.head` before the first request, `timeouts.idle` without streams,
     /// the earliest deadline of its streams otherwise.
     pub(super) due_at: Moment,
-    /// Since when the connection has had no stream. `NEVER` while it has one.
+    /// The time at which the last stream ended. `NEVER` while there is a stream.
     idle_since: Moment,
     /// When a graceful stop becomes final although the client has not replied. `NEVER` without a stop, and once
     /// it is final.
@@ -75,7 +75,7 @@ impl Http2Client {
         }
     }
 
-    /// Begins the graceful stop: GOAWAY, and a PING whose reply shows that the client knows of it.
+    /// Begins the graceful stop: GOAWAY, and a PING whose reply shows that the client has received it.
     fn stop(&mut self, now: Moment, out: &mut Vec<u8>) {
         if !self.connection.is_stopping() {
             self.connection.stop(out);
@@ -293,8 +293,8 @@ impl Worker {
         self.answer_error(reactor, to, status, text, true);
     }
 
-    /// Begins to stop a connection that has had as many requests as the listener allows. Requests may arrive
-    /// before the client learns of that, but no more than fit into the connection at once.
+    /// Begins to stop a connection that has had as many requests as the listener allows. Requests may arrive before the client is
+    /// notified of that, but no more than fit into the connection at once.
     fn limit_http2_requests<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let now = reactor.now();
         let Some(down) = self.conns.downstream(sock) else { return };
@@ -428,7 +428,7 @@ impl Worker {
         self.drop_stream(reactor, to.stream);
     }
 
-    /// The action of a stream continues, because the client has taken what was sent.
+    /// The action of a stream continues, because the output of the stream has drained.
     pub(crate) fn stream_drained<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         // The stream may have ended after the work was queued.
         let Some(stream) = self.http2_clients.get(to.stream) else { return };
@@ -458,7 +458,7 @@ impl Worker {
             } else {
                 self.accounts.counters.client_aborts.add(1);
                 self.blame(Requester { sock, stream: id }, Cause::Client, CLIENT_LEFT);
-                // The protocol must forget the stream too: the rest of its request never comes.
+                // The protocol must forget the stream too: the rest of its request never arrives.
                 self.reset_http2_stream(reactor, Requester { sock, stream: id }, ErrorCode::CANCEL);
             }
         }
@@ -504,13 +504,13 @@ impl Worker {
         self.settle_http2(reactor, sock);
     }
 
-    /// Sends what windows and output admit, and sets the deadline of the connection. Called after anything has
+    /// Sends as much as the windows and the output allow, and sets the deadline of the connection. Called after anything has
     /// happened on it.
     pub(crate) fn settle_http2<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         self.send_admitted(reactor, sock);
         self.tell_streams_allowed(reactor, sock);
         let stopping = self.stopping;
-        // The connection may have been closed by what happened on it.
+        // Events on the connection may have closed it.
         let Some(down) = self.conns.downstream(sock) else { return };
         let timeouts = self.settings.of(down.era()).listener(down.listener).timeouts;
         let requests = down.requests;
@@ -526,8 +526,8 @@ impl Worker {
             let wait = if stopping { STOP_REPLY_SPAN } else { SHRINK_SPAN.min(timeouts.idle) };
             http2.due_at = now.after(wait);
         }
-        // The responses of several streams leave in one system call and one TLS record. Replies leave at once, because their
-        // number is limited while the client does not take them.
+        // The responses of several streams are sent in one system call and one TLS record. Replies are sent at once, because
+        // their number is limited while the client does not take them.
         let pending = reactor.output_pending(sock);
         if (1..GATHERED_BYTES_MAX).contains(&pending) && !http2.connection.has_replies() {
             if !core::mem::replace(&mut http2.is_gathering, true) {
@@ -538,7 +538,7 @@ impl Worker {
         self.flush_http2(reactor, sock);
     }
 
-    /// Sends what was gathered for connections in this turn.
+    /// Sends the data that was gathered for connections in this turn.
     pub(crate) fn send_gathered<R: Reactor>(&mut self, reactor: &mut R) {
         while let Some(sock) = self.http2_clients.take_gathering() {
             if let Some(http2) = self.conns.http2_client(sock) {
@@ -571,7 +571,7 @@ impl Worker {
     fn settle_stream<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         let Some(stream) = self.http2_clients.get(to.stream) else { return };
         if stream.connect != Connect::No {
-            // What follows is not a body.
+            // The bytes that follow are not a body.
             return;
         }
         let (running, is_waiting) = (stream.action, stream.input.is_empty());
@@ -600,7 +600,7 @@ impl Worker {
         clients.set_deadline(&mut links, to, at);
     }
 
-    /// Sends what waits on the connection's streams, as far as windows and output admit it.
+    /// Sends the data that waits on the connection's streams, as far as the windows and the output allow.
     fn send_admitted<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         loop {
             let (clients, mut links) = self.client_streams(reactor);

@@ -1,7 +1,7 @@
 //! The streams of HTTP/2 clients: the rest of each request that its action does not take yet, the rest of each
 //! response that the client's windows do not admit yet.
-//! In: events of the streams; pieces and ends of responses. Out: frames in the output of the connection; what the worker
-//! must do with the action of a stream, as values.
+//! In: events of the streams; pieces and ends of responses. Out: frames in the output of the connection; the steps that the
+//! worker must take with the action of a stream, as values.
 //! Never: calls an action; ends the record of a request.
 //! Limits: `Http2Stream`; as many streams as the worker was created with.
 //! Invariant: each stream is in the list of its connection. A stream with unsent bytes of its response (`is_behind`) is in
@@ -56,9 +56,9 @@ pub(super) enum Arrival {
     Waits(Requester),
 }
 
-/// A piece of a request body that an action gets. The stream gets back what is left of it, by `put_back`.
+/// A piece of a request body that an action gets. The unread rest is returned to the stream by `put_back`.
 pub(super) struct Piece {
-    /// What waited on the stream; the piece is at its beginning.
+    /// The data that waited on the stream; the piece is at its beginning.
     pub(super) input: Input,
     /// The length of the piece.
     pub(super) count: usize,
@@ -66,7 +66,7 @@ pub(super) struct Piece {
     pub(super) end: Option<Vec<u8>>,
 }
 
-/// What a stream leaves behind.
+/// The parts of a removed stream that are still needed.
 pub(super) struct Departed {
     /// The generation of settings that the request used.
     pub(super) era: Era,
@@ -188,7 +188,7 @@ impl Http2Clients {
         Some(Departed { era, action, record })
     }
 
-    /// How many streams the load of the worker leaves for each connection. `sockets`: its connections; `slots`: the most
+    /// How many streams each connection may have at the current load of the worker. `sockets`: its connections; `slots`: the most
     /// that it may have.
     pub(super) fn allowed(&mut self, now: Moment, sockets: usize, slots: usize) -> u32 {
         let load = Load { streams: self.streams.len(), sockets, slots };
@@ -271,7 +271,7 @@ impl Http2Clients {
         Some(Piece { input, count, end })
     }
 
-    /// Returns what a stream's action has not taken of its input, of which it has taken `count` bytes.
+    /// Returns the unread input of a stream's action, of which it has read `count` bytes.
     pub(super) fn put_back(
         &mut self,
         buffers: &mut BufferPool,
@@ -348,7 +348,7 @@ impl Http2Clients {
         bytes + length
     }
 
-    /// Sends bytes on a stream; `ends`: they are the last ones. What the windows do not admit waits.
+    /// Sends bytes on a stream; `ends`: they are the last ones. Data that exceeds the windows waits.
     pub(in crate::carrier) fn send<R: Reactor>(
         &mut self,
         links: &mut Links<'_, R>,
@@ -409,8 +409,8 @@ impl Http2Clients {
         }
     }
 
-    /// Sends what waits on the streams of a connection, as far as windows and output admit it. Stops at a stream that
-    /// has nothing more to do: the caller forgets it and calls again.
+    /// Sends the data that waits on the streams of a connection, as far as the windows and the output allow. Stops at a stream
+    /// that has nothing more to do: the caller forgets it and calls again.
     pub(super) fn send_admitted<R: Reactor>(
         &mut self,
         links: &mut Links<'_, R>,
@@ -500,7 +500,7 @@ impl Http2Clients {
             || is_blocked(reactor, to.sock)
     }
 
-    /// Suspends a response until the client has taken what was sent.
+    /// Suspends a response until the output of the stream has drained.
     pub(in crate::carrier) fn hold<R: Reactor>(&mut self, links: &mut Links<'_, R>, to: Requester) {
         let Some(patience) = links.client_patience(to.sock) else { return };
         if let Some(stream) = self.streams.get_mut(to.stream) {
@@ -563,7 +563,7 @@ impl Http2Clients {
         count
     }
 
-    /// Pauses or resumes what a duplex action gets.
+    /// Pauses or resumes the data for a duplex action.
     pub(in crate::carrier) fn pause(
         &mut self,
         work: &mut Vec<Work>,
@@ -578,8 +578,8 @@ impl Http2Clients {
         }
     }
 
-    /// Makes the carrier call the action's `client_drained` once the client has taken what was sent. The deadline of
-    /// the stream stays that of the action.
+    /// Makes the carrier call the action's `client_drained` once the output of the stream has drained. The deadline of the stream
+    /// stays that of the action.
     pub(in crate::carrier) fn await_drain(
         &mut self,
         conns: &mut Connections,
@@ -592,7 +592,7 @@ impl Http2Clients {
         settle_client_later(conns, work, to.sock);
     }
 
-    /// Ends the direction towards the client.
+    /// Ends the direction to the client.
     pub(in crate::carrier) fn finish_switched<R: Reactor>(
         &mut self,
         links: &mut Links<'_, R>,

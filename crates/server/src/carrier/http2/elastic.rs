@@ -1,7 +1,7 @@
-//! The limit of streams that follows the load of the worker: when a connection of a client learns of it.
+//! The limit of streams that follows the load of the worker: when the limit is announced on a client connection.
 //! In: the worker's connections and streams; connections that begin or on which something happened. Out: SETTINGS.
-//! Never: looks at a connection on which nothing happens. A client that was idle may therefore open as many streams as it
-//! was told before, and learns of a lower limit with its first request.
+//! Never: examines a connection on which nothing happens. A client that was idle may therefore open as many streams as it was
+//! told before, and learns of a lower limit with its first request.
 //! Limits: those of `gate::elastic`; one SETTINGS frame is on its way at a time.
 
 use tidegate_base::Moment;
@@ -25,7 +25,7 @@ impl Http2Client {
 }
 
 impl Worker {
-    /// How many streams the load of the worker leaves for each connection.
+    /// How many streams each connection may have at the current load of the worker.
     pub(super) fn streams_allowed(&mut self, now: Moment) -> u32 {
         let sockets = self.conns.downstream_count() + self.conns.upstream_count();
         let slots = self.slots_max();

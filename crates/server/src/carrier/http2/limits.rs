@@ -13,11 +13,11 @@ use tidegate_wire::message::{FieldName, RequestHead};
 const PSEUDO_FIELDS_MAX: usize = 5;
 /// How much larger a field is in SETTINGS_MAX_HEADER_LIST_SIZE (32 bytes added) than in HTTP/1.1 (": ", CR LF).
 const FIELD_EXTRA_BYTES: usize = 32 - 4;
-/// The most by which the size of a header list exceeds the size of the same head in HTTP/1.1. Clients split
+/// The maximum by which the size of a header list exceeds the size of the same head in HTTP/1.1. Clients split
 /// cookies into several fields.
 const LIST_EXTRA_BYTES_MAX: usize =
     FIELD_EXTRA_BYTES * (HEADER_FIELDS_MAX + PSEUDO_FIELDS_MAX + COOKIE_CRUMBS_MAX);
-/// The most bytes of the table that encodes the fields of responses. Responses of one site repeat about a dozen fields; each
+/// Maximum size in bytes of the table that encodes the fields of responses. Responses of one site repeat about a dozen fields; each
 /// of them then takes one byte, and less time than its Huffman code. The memory is released while a connection is idle.
 const ENCODER_TABLE_BYTES: u32 = 2048;
 const _: () = assert!(

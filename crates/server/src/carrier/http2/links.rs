@@ -1,6 +1,7 @@
-//! What streams need of their worker to reach their connections.
+//! The parts of the worker through which streams reach their connections.
 //! In: borrowed parts of the worker. Out: the protocol state and the output of a connection, its timeouts, its deadline.
-//! Never: changes an action, an exchange or a record. The methods of streams return what the worker must do with these.
+//! Never: changes an action, an exchange or a record. The methods of streams return the steps that the worker must take with
+//! these.
 
 use tidegate_base::limits::OUTPUT_FLUSH_BYTES;
 use tidegate_base::{Moment, Span};
@@ -18,7 +19,7 @@ use crate::connection::Connections;
 use crate::settings::Settings;
 use crate::worker::{Work, Worker};
 
-/// The most bytes of a body that are put into the output at once. Then the output is sent, if it can be.
+/// Maximum size in bytes of a body that are put into the output at once. Then the output is sent, if it can be.
 pub(super) const SEND_BYTES_MAX: usize = OUTPUT_FLUSH_BYTES;
 /// Output of a connection is gathered up to this size. It is the content of one TLS record.
 pub(super) const GATHERED_BYTES_MAX: usize = 16 << 10;
@@ -31,16 +32,16 @@ pub(in crate::carrier) struct Links<'w, R> {
     pub(super) conns: &'w mut Connections,
     /// The settings of the listeners and pools of the connections.
     pub(super) settings: &'w Settings,
-    /// Spare buffers for what waits on the streams.
+    /// Spare buffers for the data that waits on the streams.
     pub(super) buffers: &'w mut BufferPool,
-    /// Where streams leave work for the end of the handler call.
+    /// The work that streams have queued for the end of the handler call.
     pub(super) work: &'w mut Vec<Work>,
     /// The requests that are sent to servers.
     pub(super) exchanges: &'w CheckedSlab<Exchange>,
 }
 
 impl Worker {
-    /// The streams of clients, and what they need to reach their connections.
+    /// The streams of clients, and the parts of the worker through which they reach their connections.
     pub(in crate::carrier) fn client_streams<'w, R>(
         &'w mut self,
         reactor: &'w mut R,
@@ -49,7 +50,7 @@ impl Worker {
         (clients, links)
     }
 
-    /// The streams to servers, and what they need to reach their connections.
+    /// The streams to servers, and the parts of the worker through which they reach their connections.
     pub(in crate::carrier) fn server_streams<'w, R>(
         &'w mut self,
         reactor: &'w mut R,

@@ -4,19 +4,19 @@
 //! - `clients.rs`: the owner of the streams of all clients; its methods return what concerns actions
 //! - `stream.rs`: one stream: the rest of a request that its action does not take yet, the rest of a response that
 //!   the client's windows do not admit yet
-//! - `links.rs`: what streams need of their worker to reach their connections
+//! - `links.rs`: the parts of the worker through which streams reach their connections
 //! - `response.rs`: messages of actions, sent on a stream
 //! - `limits.rs`: the limits of a listener, applied to heads
 //! - `elastic.rs`: how many streams a client may have open, by the load of the worker
 //! - `head.rs`: the head of a response on its way into a header block
 //! - `server.rs`: bytes and events of a connection to a server; its begin and end
 //! - `servers.rs`: the owner of the streams to all servers; its methods return what concerns exchanges
-//! - `server_stream.rs`: one stream of such a connection: what its client or its server does not take yet
+//! - `server_stream.rs`: one stream of such a connection: the data that its client or its server does not read yet
 //! - `server_tunnel.rs`: tunnels to servers (RFC 8441), which WebSockets need
 //! - `request.rs`: requests of the action `proxy`, sent on a stream
 //!
 //! In: bytes and events of connections; messages. Out: messages; frames.
-//! Never: decides what a frame means (`wire::http2` has decided it); asks which action serves a stream.
+//! Never: interprets frames (`wire::http2` does); depends on the action that serves a stream.
 
 pub(crate) mod client;
 pub(crate) mod clients;

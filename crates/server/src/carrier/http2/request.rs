@@ -1,4 +1,4 @@
-//! Requests over HTTP/2: what the port towards servers (`carrier/server.rs`) does on a stream.
+//! Requests over HTTP/2: the implementation of the interface to servers (`carrier/server.rs`) on a stream.
 //! In: requests that need a connection; what the action `proxy` decides. Out: streams of `servers.rs`, which sends the
 //! requests; for the action, requests that a connection does not take.
 //! Never: sends a request in another form than the stored one; sends a connection-specific field (RFC 9113 section 8.2.2).

@@ -1,6 +1,6 @@
-//! Responses over HTTP/2: what the port towards clients (`carrier/client.rs`) does on a stream.
+//! Responses over HTTP/2: the implementation of the interface to clients (`carrier/client.rs`) on a stream.
 //! In: complete responses; heads and ends of responses; resets. Out: encoded heads for `clients.rs`, which sends them.
-//! Never: knows which action a response comes from.
+//! Never: depends on the action that a response comes from.
 
 use tidegate_gate::filter::Filtered;
 use tidegate_gate::forward::{self, ResponseContext};
@@ -93,7 +93,7 @@ impl Worker {
         self.note_head(to, status, bytes, now);
     }
 
-    /// Copies what the access log contains of the response whose head is in the buffer of the worker.
+    /// Copies the response fields that the access log contains, from the response whose head is in the buffer of the worker.
     #[inline]
     pub(super) fn capture_http2_response(&mut self, to: Requester) {
         if !self.recorder.captures_responses() {

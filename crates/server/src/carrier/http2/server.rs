@@ -1,5 +1,5 @@
-//! HTTP/2 towards servers: connections that many exchanges share, what arrives on them, and their end.
-//! In: bytes and events of connections to servers. Out: messages for `action/proxy/response.rs`; credit for what
+//! HTTP/2 on server connections: connections that many exchanges share, the data received on them, and their end.
+//! In: bytes and events of connections to servers. Out: messages for `action/proxy/response.rs`; credit for the bytes that
 //! clients have taken.
 //! Never: lets one stream whose client is slow stop the others; gives a request to a connection that its server closes.
 //! Limits: `wire::http2::Config`; the pool's `http2` and `reuse`.
@@ -26,12 +26,12 @@ use crate::worker::Worker;
 
 /// How long a connection without streams keeps its compression tables and buffers.
 const SHRINK_SPAN: Span = Span::from_secs(1);
-/// The most requests on one connection. Its stream ids are used up after twice as many (RFC 9113 section 5.1.1).
+/// Maximum number of requests on one connection. Its stream ids are used up after twice as many (RFC 9113 section 5.1.1).
 pub(super) const REQUESTS_MAX: u32 = 1 << 29;
-/// What the proxy answers if a response is not valid.
+/// The reason in the proxy's response if a response of the server is malformed.
 const MALFORMED: &str = "the server's response is malformed";
 
-/// How far the beginning of a connection has come.
+/// How far the start of a connection has progressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     /// The connect or the TLS handshake is in progress.
@@ -59,21 +59,21 @@ pub(super) enum Loss {
 pub(crate) struct Http2Server {
     /// The protocol.
     pub(super) connection: Connection,
-    /// How far the beginning has come.
+    /// How far the start has progressed.
     phase: Phase,
     /// The server is known to speak HTTP/2, without a handshake (`h2c`).
     has_prior_knowledge: bool,
     /// The handshake has chosen a protocol other than HTTP/2, or none.
     is_http1: bool,
-    /// The streams of requests whose attempts last.
+    /// The streams of requests whose attempts are in progress.
     pub(super) streams: Vec<Id<ServerStream>>,
-    /// Those of them that wait to be opened, in order of arrival.
+    /// The streams in `streams` that wait to be opened, in order of arrival.
     pub(super) waiting: Vec<Id<ServerStream>>,
     /// When bytes of the server last arrived.
     heard_at: Moment,
     /// The deadline of the connection: the earliest of its streams, `reuse.idle-timeout` without streams.
     pub(super) due_at: Moment,
-    /// Since when the connection has had no stream. `NEVER` while it has one.
+    /// The time at which the last stream ended. `NEVER` while there is a stream.
     pub(super) idle_since: Moment,
     /// The connection takes no more requests, and closes after those that it has.
     is_retired: bool,
@@ -123,7 +123,7 @@ impl Http2Server {
         self.is_idle() && !self.is_connecting() && !self.is_settling
     }
 
-    /// The streams of requests whose attempts last.
+    /// The streams of requests whose attempts are in progress.
     pub(crate) fn streams(&self) -> &[Id<ServerStream>] {
         &self.streams
     }
@@ -222,8 +222,7 @@ impl Worker {
         self.settle_http2_server(reactor, sock);
     }
 
-    /// The handshake has not chosen HTTP/2: the first request takes the connection, the others need connections of
-    /// their own.
+    /// The handshake has not chosen HTTP/2: the first request takes the connection, the others need separate connections.
     fn fall_back_to_http1<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(up) = self.conns.upstream(sock) else { return self.note_bug(reactor, sock) };
         let (pool, server) = (up.pool, up.server);
@@ -265,7 +264,7 @@ impl Worker {
     }
 }
 
-/// What arrives.
+/// Received data.
 impl Worker {
     /// A server sent bytes.
     pub(in crate::carrier) fn http2_server_received<R: Reactor>(
@@ -431,7 +430,7 @@ impl Worker {
         servers.release_window(&mut links, id);
     }
 
-    /// Hands over what has waited for the client, as far as the client takes it. Called by the worker's queue.
+    /// Hands over the bytes that have waited for the client, while the client reads. Called by the worker's queue.
     pub(crate) fn resume_server_stream<R: Reactor>(&mut self, reactor: &mut R, up: Responder) {
         // The stream may have ended after the work was queued, or in one of the steps.
         while let Some(ready) = self.http2_servers.ready(up.stream) {
@@ -617,7 +616,7 @@ impl Worker {
         settle_server_later(&mut self.conns, &mut self.work, sock);
     }
 
-    /// Retires a connection on which no byte arrived for `span`: its server may be gone.
+    /// Retires a connection on which no byte arrived for `span`: its server may be unreachable.
     pub(in crate::carrier) fn doubt_http2_server<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -630,7 +629,7 @@ impl Worker {
         }
     }
 
-    /// Ends a connection that was lost, and with it what its streams have not finished.
+    /// Ends a lost connection, with the unfinished exchanges of its streams.
     pub(super) fn fail_http2_server<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -665,7 +664,7 @@ impl Worker {
         }
     }
 
-    /// Ends what a stream of a lost connection has not finished.
+    /// Ends the unfinished exchange of a stream of a lost connection.
     fn fail_server_stream<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -692,13 +691,13 @@ impl Worker {
         }
     }
 
-    /// Sends what windows and output admit, opens waiting streams, and sets the deadline of the connection. Called
+    /// Sends as much as the windows and the output allow, opens waiting streams, and sets the deadline of the connection. Called
     /// after anything has happened on it.
     pub(crate) fn settle_http2_server<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         self.open_waiting(reactor, sock);
         self.send_admitted_to_server(reactor, sock);
         let stopping = self.stopping;
-        // The connection may have been closed by what happened on it.
+        // Events on the connection may have closed it.
         let Some(up) = self.conns.upstream(sock) else { return };
         let reuse = self.settings.newest().pool(up.pool).reuse;
         let ServerCarrier::Http2(http2) = &mut up.carrier else { return };
@@ -719,8 +718,8 @@ impl Worker {
             http2.due_at = now.after(SHRINK_SPAN.min(reuse.idle_timeout));
         }
         reactor.set_deadline(sock, http2.due_at);
-        // The requests of several exchanges, and pieces of their bodies, leave in one system call. Replies leave at once, because
-        // their number is limited while the server does not take them.
+        // The requests of several exchanges, and pieces of their bodies, are sent in one system call. Replies are sent at once,
+        // because their number is limited while the server does not take them.
         let pending = reactor.output_pending(sock);
         if !(1..GATHERED_BYTES_MAX).contains(&pending) || http2.connection.has_replies() {
             return self.flush_http2_server(reactor, sock);
@@ -730,7 +729,7 @@ impl Worker {
         }
     }
 
-    /// Sends what was gathered for connections in this turn.
+    /// Sends the data that was gathered for connections in this turn.
     pub(crate) fn send_gathered_requests<R: Reactor>(&mut self, reactor: &mut R) {
         while let Some(sock) = self.http2_servers.take_gathering() {
             if let Some(http2) = self.conns.http2_server(sock) {
@@ -740,7 +739,7 @@ impl Worker {
         }
     }
 
-    /// Sends the output of a connection. What is pending after that, the server does not take.
+    /// Sends the output of a connection. If data is pending after that, the server does not read it.
     pub(in crate::carrier) fn flush_http2_server<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -803,7 +802,7 @@ impl Worker {
         }
     }
 
-    /// Sends what waits on the connection's streams, as far as windows and output admit it.
+    /// Sends the data that waits on the connection's streams, as far as the windows and the output allow.
     fn send_admitted_to_server<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         loop {
             let (servers, mut links) = self.server_streams(reactor);

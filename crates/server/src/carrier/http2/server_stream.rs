@@ -1,5 +1,5 @@
-//! One stream of a connection to a server: what its request and its response still have to do.
-//! In: what `server.rs` and `request.rs` record. Out: the same state.
+//! One stream of a connection to a server: the remaining steps of its request and its response.
+//! In: the records of `server.rs` and `request.rs`. Out: the same state.
 //! Never: outlives its exchange; holds a buffer unless its client or its server is slow.
 //! Limits: `input` holds at most the stream's receive window, `output` at most one piece of the request's body.
 //! Invariant: `exchange` exists, and its attempt names this stream.
@@ -25,9 +25,9 @@ pub(crate) struct ServerStream {
     pub(super) connect: Connect,
     /// The connection has no such stream any more, or does not exist.
     pub(super) is_gone: bool,
-    /// The client does not take the response fast enough: what arrives waits in `input`.
+    /// The client does not take the response fast enough: received data waits in `input`.
     pub(super) is_held: bool,
-    /// The response has ended, although its end may be behind `input`.
+    /// The response has ended, although its end may follow `input`.
     pub(super) is_response_done: bool,
     /// The head of a response that cannot have a body, until the server has ended the response: data would make it
     /// malformed, which the client can only learn instead of the head.
@@ -70,7 +70,7 @@ impl ServerStream {
         }
     }
 
-    /// Whether nothing of the request was given to the connection.
+    /// Whether no part of the request was given to the connection.
     pub(super) fn is_waiting(&self) -> bool {
         self.number == 0
     }

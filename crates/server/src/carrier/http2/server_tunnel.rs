@@ -1,8 +1,9 @@
 //! Tunnels over HTTP/2 to servers (RFC 8441): a WebSocket is a stream that an extended CONNECT opens.
-//! In: stored requests to upgrade to a WebSocket; bytes and ends of their clients. Out: DATA of the stream; what the server
-//! sends, for `action/proxy/tunnel.rs`.
+//! In: stored requests to upgrade to a WebSocket; bytes and ends of their clients. Out: DATA of the stream; the bytes of the
+//! server, for `action/proxy/tunnel.rs`.
 //! Never: sends an extended CONNECT to a server that has not announced it (section 3); sends a key (section 5).
-//! Limits: what waits for the server is bounded as a request body is; what waits for the client, by the stream's window.
+//! Limits: the data that waits for the server is bounded as a request body is; the data that waits for the client, by the
+//! stream's window.
 //! Invariant: after its head, a tunnel's stream carries only bytes of the tunnel, whatever the stored request states.
 
 use tidegate_base::Id;
@@ -16,7 +17,7 @@ use crate::carrier::http2::server_stream::ServerStream;
 use crate::carrier::http2::servers::Lost;
 use crate::worker::Worker;
 
-/// Whether a stream belongs to a tunnel, and how far that has come.
+/// Whether a stream belongs to a tunnel, and the progress of the tunnel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Connect {
     /// The stream carries a request and its response.
@@ -25,7 +26,7 @@ pub(super) enum Connect {
     Requested,
     /// Both directions carry bytes of the tunnel.
     Open,
-    /// The client has ended its direction; what it has sent may still wait.
+    /// The client has ended its direction; its data may still wait.
     Finished,
 }
 
@@ -111,8 +112,8 @@ impl Worker {
         }
     }
 
-    /// The stream of a tunnel was reset, or its connection was lost. What the server had sent before it ended its
-    /// direction still goes to the client.
+    /// The stream of a tunnel was reset, or its connection was lost. Bytes that the server sent before it ended its direction are
+    /// still forwarded to the client.
     pub(super) fn lose_tunnel<R: Reactor>(&mut self, reactor: &mut R, lost: Lost) {
         let exchange_id = lost.exchange;
         let Some(exchange) = self.exchanges.get(exchange_id) else { return };
@@ -126,7 +127,7 @@ impl Worker {
         }
     }
 
-    /// What the server's SETTINGS say about extended CONNECT.
+    /// Whether the server's SETTINGS allow extended CONNECT.
     pub(super) fn connect_support(&mut self, sock: SockId) -> ConnectSupport {
         match self.conns.http2_server(sock) {
             Some(http2) if http2.connection.has_peer_settings() => {

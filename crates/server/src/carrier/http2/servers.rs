@@ -1,7 +1,7 @@
 //! The streams of HTTP/2 to servers: the rest of each request that the server's windows do not admit yet, the rest of
 //! each response that its client does not take yet.
-//! In: events of the streams; stored requests and pieces of their bodies. Out: frames in the output of the connection;
-//! what the worker must do with the exchange of a stream, as values.
+//! In: events of the streams; stored requests and pieces of their bodies. Out: frames in the output of the connection; the steps
+//! that the worker must take with the exchange of a stream, as values.
 //! Never: changes an exchange; chooses a server.
 //! Limits: `ServerStream`; as many streams as the worker was created with; `SPARE_HEADS_MAX` spare heads.
 //! Invariant: a stream with unsent bytes of its request (`is_behind`) is in the connection's write queue, so
@@ -26,9 +26,9 @@ use crate::connection::Connections;
 use crate::responder::Responder;
 use crate::worker::Work;
 
-/// The most bytes of a waiting body that are handed over at once. After them, the client may be blocked.
+/// Maximum size in bytes of a waiting body that are handed over at once. After them, the client may be blocked.
 const PIECE_BYTES_MAX: usize = 16 * 1024;
-/// The most spare memory for heads of responses without a body.
+/// Maximum spare memory for heads of responses without a body.
 const SPARE_HEADS_MAX: usize = 64;
 /// The largest memory of a spare head, in bytes.
 const SPARE_HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -48,7 +48,7 @@ pub(crate) struct Http2Servers {
     spare_heads: Vec<Box<OwnedResponse>>,
 }
 
-/// What the head of a response means.
+/// The meaning of the head of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum HeadArrival {
     /// The stream has ended.
@@ -82,9 +82,9 @@ pub(super) struct Ready {
     pub(super) is_limited: bool,
 }
 
-/// A piece of a response body that an exchange gets. The stream gets back what is left of it, by `put_back`.
+/// A piece of a response body that an exchange gets. The unread rest is returned to the stream by `put_back`.
 pub(super) struct Piece {
-    /// What waited on the stream; the piece is at its beginning.
+    /// The data that waited on the stream; the piece is at its beginning.
     pub(super) input: Input,
     /// The length of the piece.
     pub(super) count: usize,
@@ -331,7 +331,7 @@ impl Http2Servers {
         Some(Piece { input, count, ends })
     }
 
-    /// Returns what an exchange has not taken of a piece.
+    /// Returns the part of a piece that an exchange has not taken.
     pub(super) fn put_back(
         &mut self,
         buffers: &mut BufferPool,
@@ -358,7 +358,7 @@ impl Http2Servers {
         })
     }
 
-    /// Pauses or resumes what the exchange gets of a response.
+    /// Pauses or resumes the response data for the exchange.
     pub(in crate::carrier) fn set_receiving(
         &mut self,
         work: &mut Vec<Work>,
@@ -409,7 +409,7 @@ impl Http2Servers {
         let Ok(number) = opened else { return Opening::Refused(sock, exchange_id) };
         stream.number = number;
         if connects {
-            // What follows is the tunnel.
+            // The bytes that follow belong to the tunnel.
             return Opening::Sent;
         }
         if has_body || (is_done && !ends) {
@@ -437,7 +437,7 @@ impl Http2Servers {
         links.settle_server_later(up.sock);
     }
 
-    /// Sends bytes of the body, and the end of the request if it is complete. What the windows do not admit waits.
+    /// Sends bytes of the body, and the end of the request if it is complete. Data that exceeds the windows waits.
     fn send<R: Reactor>(&mut self, links: &mut Links<'_, R>, id: Id<ServerStream>, data: &[u8]) {
         let Some(stream) = self.streams.get_mut(id) else { return };
         let Some(admitted) = admit(stream, links, data) else { return };
@@ -447,7 +447,7 @@ impl Http2Servers {
         }
     }
 
-    /// Ends a tunnel's direction towards the server, after what waits.
+    /// Ends a tunnel's direction to the server, after the data that waits.
     pub(in crate::carrier) fn finish_tunnel<R: Reactor>(
         &mut self,
         links: &mut Links<'_, R>,
@@ -468,8 +468,8 @@ impl Http2Servers {
         Some(stream.exchange)
     }
 
-    /// Sends what waits on the streams of a connection, as far as windows and output admit it. Stops at a stream that
-    /// has caught up: the caller tells its exchange and calls again.
+    /// Sends the data that waits on the streams of a connection, as far as the windows and the output allow. Stops at a stream
+    /// that has caught up: the caller tells its exchange and calls again.
     pub(super) fn send_admitted<R: Reactor>(
         &mut self,
         links: &mut Links<'_, R>,
@@ -506,7 +506,7 @@ impl Http2Servers {
 
 /// Backpressure and deadlines.
 impl Http2Servers {
-    /// Whether nothing of the request was sent, so that all of it must be kept.
+    /// Whether no part of the request was sent, so that all of it must be kept.
     pub(in crate::carrier) fn is_unsent<R: Reactor>(&self, reactor: &R, up: Responder) -> bool {
         let stream = self.streams.get(up.stream);
         stream.is_some_and(ServerStream::is_waiting) || reactor.is_guarded(up.sock)

@@ -1,5 +1,5 @@
-//! One stream of a client connection: what its request and its response still have to do.
-//! In: what `clients.rs` and `response.rs` record. Out: the same state.
+//! One stream of a client connection: the remaining steps of its request and its response.
+//! In: the records of `clients.rs` and `response.rs`. Out: the same state.
 //! Never: outlives its connection; holds a buffer unless its action or its client is slow.
 //! Limits: `input` holds at most the stream's receive window; `output` at most one piece above the pause.
 
@@ -13,12 +13,12 @@ use crate::carrier::Progress;
 use crate::record::NO_RECORD;
 use crate::settings::Era;
 
-/// What an extended CONNECT (RFC 8441) has become.
+/// The state of an extended CONNECT (RFC 8441).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Connect {
     /// The request is another one.
     No,
-    /// The request has no response yet. What the client sends after it waits.
+    /// The request has no response yet. Bytes that the client sends after it wait.
     Requested,
     /// The stream belongs to its action. `is_paused`: the action takes no bytes of the client.
     Switched { is_paused: bool },
@@ -48,9 +48,9 @@ pub(crate) struct Http2Stream {
     pub(super) connect: Connect,
     /// The client waits for 100 (Continue), which was not sent, and no byte of the body has arrived.
     pub(super) awaits_continue: bool,
-    /// The request has ended, although its end may be behind `input`.
+    /// The request has ended, although its end may follow `input`.
     pub(super) has_request_ended: bool,
-    /// The action has been told the end of the request, or does not take it.
+    /// The action has received the end of the request, or does not read it.
     pub(super) is_request_done: bool,
     /// How far the action has sent the response.
     pub(super) progress: Progress,
@@ -66,7 +66,7 @@ pub(crate) struct Http2Stream {
     pub(super) output: Input,
     /// The trailers of the response, as lines; behind `output`.
     pub(super) response_trailers: Vec<u8>,
-    /// Bytes admitted since the deadline of a slow client was last put off.
+    /// Bytes admitted since the deadline of a slow client was last extended.
     pub(super) admitted_bytes: usize,
     /// When the client's windows last admitted bytes, or when bytes began to wait.
     pub(super) moved_at: Moment,

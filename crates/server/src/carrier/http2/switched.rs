@@ -1,10 +1,10 @@
-//! Streams that belong to an action after an extended CONNECT (RFC 8441): what the port towards clients
-//! (`carrier/client.rs`) does on a stream for switched requesters.
+//! Streams that belong to an action after an extended CONNECT (RFC 8441): the implementation of the interface to clients
+//! (`carrier/client.rs`) on a stream for switched requesters.
 //! In: DATA of the client; bytes of the action. Out: the same bytes on the other side.
-//! Never: hands over a byte before the action has switched the stream; knows what the bytes mean.
-//! Limits: what waits for the action is bounded by the stream's receive window; what waits for the client, as for
-//! responses.
-//! Invariant: the action learns the end of the client's direction once, after all bytes before it.
+//! Never: hands over a byte before the action has switched the stream; interprets the bytes.
+//! Limits: the data that waits for the action is bounded by the stream's receive window; the data that waits for the client, as
+//! for responses.
+//! Invariant: the action is notified of the end of the client's direction once, after all bytes before it.
 
 use tidegate_gate::filter::Filtered;
 use tidegate_gate::respond::AnswerContext;
@@ -92,7 +92,7 @@ impl Worker {
 
 /// Bytes and events of the client.
 impl Worker {
-    /// Hands the action what the client has sent, as far as the action takes it.
+    /// Hands the action the bytes that the client has sent, while the action reads them.
     pub(super) fn resume_switched<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         let Some(stream) = self.http2_clients.get_mut(to.stream) else { return };
         let running = stream.action;

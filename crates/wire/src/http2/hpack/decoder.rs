@@ -1,7 +1,7 @@
 //! Decodes header blocks.
 //! In: one whole block. Out: its fields, delivered to a `FieldSink`, and a summary; or a `Fault`.
 //! Never: stops in the middle of a block because the sink refuses a field; the table must stay in step.
-//! Limits: `Limits` for what is delivered, `OVERRUN_FACTOR` times those for what is decoded.
+//! Limits: `Limits` for delivered fields, `OVERRUN_FACTOR` times those for decoded fields.
 //! Invariant: after a fault every later block gets the same fault.
 
 use super::table::Table;
@@ -20,8 +20,8 @@ const SCRATCH_KEPT_BYTES: usize = 64 * 1024;
 pub struct Limits {
     /// Most fields, pseudo-headers included and `cookie` fields excluded.
     pub fields_max: usize,
-    /// Most `cookie` fields. Clients split one cookie field into many crumbs (RFC 9113 section 8.2.3), which
-    /// are joined later, so they have a bound of their own.
+    /// Most `cookie` fields. Clients split one cookie field into many crumbs (RFC 9113 section 8.2.3), which are joined later, so
+    /// they have a separate bound.
     pub crumbs_max: usize,
     /// Most bytes of all fields: name, value and `FIELD_OVERHEAD_BYTES` of each. Announce this in
     /// SETTINGS_MAX_HEADER_LIST_SIZE.
@@ -34,26 +34,26 @@ pub trait FieldSink {
     /// fields of the block. The decoder then continues without delivering fields, and reports `Undelivered::Refused`.
     fn take_field(&mut self, field: Field<'_>) -> ControlFlow<()>;
 
-    /// As `take_field`, for a field of which a table has the name, and what this sink noted about it.
+    /// As `take_field`, for a field whose name is in a table, with the note of this sink about it.
     #[inline]
     fn take_known(&mut self, field: Field<'_>, _known: Known) -> ControlFlow<()> {
         self.take_field(field)
     }
 
-    /// What to tell this sink when the field that it has just taken comes again from the dynamic table; 0: nothing.
+    /// The note that this sink gets when the field that it has just taken occurs again from the dynamic table; 0: no note.
     #[inline]
     fn note(&self) -> u16 {
         0
     }
 
-    /// What to tell this sink about the field at `index` of the static table, 0 for the first one; 0: nothing.
+    /// The note that this sink gets with the field at `index` of the static table (0 is the first field); 0: no note.
     #[inline]
     fn static_note(_index: usize) -> u16 {
         0
     }
 }
 
-/// What a sink has noted about a field of a table, so that it need not examine the same bytes again.
+/// The note of a sink about a field of a table, so that it need not examine the same bytes again.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Known {
     /// The note of the sink about the entry; 0: it has taken no such field.
@@ -93,7 +93,7 @@ pub struct Decoded {
     pub list_bytes: usize,
     /// Why delivery stopped. `None` if the sink took every field.
     pub undelivered: Option<Undelivered>,
-    /// What the meaning of the block depends on.
+    /// The state on which the meaning of the block depends.
     pub table_use: TableUse,
 }
 
@@ -440,7 +440,7 @@ impl Decoded {
         }
     }
 
-    /// Fails if the block exceeds a limit so far that it is not worth decoding.
+    /// Fails if the block exceeds a limit so far that decoding it is pointless.
     fn check_overrun(&self, limits: &Limits) -> Result<(), Fault> {
         let fields_max = limits.fields_max.saturating_add(limits.crumbs_max);
         if self.fields + self.crumbs > fields_max.saturating_mul(OVERRUN_FACTOR) {

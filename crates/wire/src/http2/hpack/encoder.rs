@@ -1,9 +1,9 @@
 //! Encodes header blocks.
 //! In: fields, in order. Out: the encoded block, appended to a buffer.
 //! Never: indexes a sensitive field; takes memory for a table before a field repeats.
-//! Limits: the dynamic table is bounded by the peer's setting and by the caller's own bound; a look-up reads
-//! up to `PROBES_MAX` entries.
-//! Invariant: a block begins with the size updates that are due. The table holds what the peer's table holds.
+//! Limits: the dynamic table is bounded by the peer's setting and by the caller's own bound; a lookup reads up to `PROBES_MAX`
+//! entries.
+//! Invariant: a block begins with the size updates that are due. The table has the same content as the peer's table.
 //!
 //! The table is searched by the hash of the name: the user's part of its memory has a bucket for each value of
 //! the hash, with the number of the newest entry, and each entry links to the number of the next older one. A
@@ -19,8 +19,7 @@ use super::{
 const BUCKET_BITS: u32 = 6;
 /// Bytes of all buckets: each is a number of 16 bits.
 const BUCKETS_BYTES: usize = 2 << BUCKET_BITS;
-/// Most entries that a look-up compares. Names and values come from peers, which could make all names share a
-/// bucket.
+/// Most entries that a lookup compares. Names and values come from peers, which could make all names share a bucket.
 const PROBES_MAX: usize = 16;
 /// How many recent fields are remembered to see whether a field repeats.
 const RECENT_LENGTH: usize = 32;
@@ -44,7 +43,7 @@ pub enum Indexing {
 pub struct Encoder {
     /// The entries that this encoder inserted. The user's part of its memory is the buckets.
     table: Table<BUCKETS_BYTES>,
-    /// The most bytes that this side spends on the table, whatever the peer allows.
+    /// Maximum number of bytes that this side spends on the table, whatever the peer allows.
     own_limit: u32,
     /// The peer's limit.
     peer_limit: u32,
@@ -60,7 +59,7 @@ pub struct Encoder {
 
 const _: () = assert!(size_of::<Encoder>() <= 144, "one per connection");
 
-/// What the encoding of a field depends on, besides the field, while no other block is encoded in between.
+/// The state on which the encoding of a field depends, in addition to the field, while no other block is encoded in between.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct EncoderState {
     /// The number of the newest entry.
@@ -78,7 +77,7 @@ impl EncoderState {
     }
 }
 
-/// What the tables have of a field.
+/// The entries of the tables that match a field.
 struct Found {
     /// The index of an entry with the name, in both tables.
     name: Option<usize>,
@@ -144,7 +143,7 @@ impl Encoder {
         self.table.shrink();
     }
 
-    /// The state. A block that leaves it unchanged is encoded to the same bytes if it comes again at once.
+    /// The state. A block that leaves it unchanged is encoded to the same bytes if it is encoded again at once.
     pub(crate) const fn state(&self) -> EncoderState {
         EncoderState { newest: self.newest, recent_at: self.recent_at, is_due: self.due.is_some() }
     }
@@ -311,7 +310,7 @@ fn encode_string(out: &mut Vec<u8>, string: &[u8]) {
     }
 }
 
-/// Where the bucket of a hash begins.
+/// The start of the bucket of a hash.
 #[inline]
 const fn bucket_at(hash: u32) -> usize {
     2 * (hash >> (u32::BITS - BUCKET_BITS)) as usize

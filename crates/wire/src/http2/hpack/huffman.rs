@@ -2,13 +2,13 @@
 //! In: bytes. Out: their code appended, or decoded bytes in memory of the caller.
 //! Never: accepts EOS within a string, or padding longer than 7 bits or other than ones.
 //! Limits: `decoded_bytes_max` for the output.
-//! Invariant: the decoder reads the input once; a step of it decodes up to two symbols with one look-up.
+//! Invariant: the decoder reads the input once; a step of it decodes up to two symbols with one lookup.
 
 use super::huffman_code::{CODES, EOS, GROUPS, LENGTHS, LOOKUP, LOOKUP_BITS};
 
 /// The decoder writes whole groups of symbols, so its output memory exceeds the output by this much.
 const SLACK_BYTES: usize = 8;
-/// Look-ups between two refills of the accumulator, which then holds at least 56 bits.
+/// Lookups between two refills of the accumulator, which then holds at least 56 bits.
 const LOOKUPS_PER_REFILL: usize = 4;
 const _: () = assert!(LOOKUPS_PER_REFILL * LOOKUP_BITS <= 56);
 const _: () = assert!(2 * LOOKUPS_PER_REFILL <= SLACK_BYTES);

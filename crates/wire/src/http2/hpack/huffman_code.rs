@@ -1,5 +1,5 @@
 //! The Huffman code of RFC 7541 Appendix B, as tables computed at compile time.
-//! Out: the code of each byte for the encoder; look-up tables for the decoder.
+//! Out: the code of each byte for the encoder; lookup tables for the decoder.
 //! Invariant: the code is canonical, so the lengths alone define it; `const` assertions check that it is
 //! complete and that EOS is 30 ones.
 
@@ -7,7 +7,7 @@
 pub(super) const EOS: u16 = 256;
 /// Bits of the longest code.
 const LENGTH_MAX: usize = 30;
-/// Bits that one look-up of the decoder reads.
+/// Bits that one lookup of the decoder reads.
 pub(super) const LOOKUP_BITS: usize = 12;
 
 /// The length in bits of each byte's code.
@@ -107,7 +107,7 @@ const fn codes() -> [Code; 256] {
     codes
 }
 
-/// What `LOOKUP_BITS` bits begin with: no, one or two whole codes.
+/// The symbols that `LOOKUP_BITS` bits begin with: no, one or two whole codes.
 #[derive(Clone, Copy)]
 pub(super) struct Lookup(u32);
 

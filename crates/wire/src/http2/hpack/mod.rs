@@ -31,8 +31,8 @@ pub const TABLE_BYTES_INITIAL: u32 = 4096;
 /// The largest dynamic table that this codec keeps, in either direction. Never announce a larger one in
 /// SETTINGS_HEADER_TABLE_SIZE.
 pub const TABLE_BYTES_MAX: u32 = 64 * 1024;
-/// What the size of a field counts in addition to its name and value, in a table (RFC 7541 section 4.1) and
-/// in a header list (RFC 9113 section 6.5.2).
+/// The size of a field in addition to its name and value, in a table (RFC 7541 section 4.1) and in a header list (RFC 9113
+/// section 6.5.2).
 pub const FIELD_OVERHEAD_BYTES: usize = 32;
 /// A block may exceed its `Limits` by this factor before the decoder gives up. Up to there it decodes without
 /// delivering, so that the connection survives one request that is too large.

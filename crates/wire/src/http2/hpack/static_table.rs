@@ -1,13 +1,13 @@
-//! The static table (RFC 7541 Appendix A) and the look-up of a name in it.
+//! The static table (RFC 7541 Appendix A) and the lookup of a name in it.
 //! In: an index, or a name. Out: an entry, or the first index of the name.
-//! Invariant: finding a name takes one look-up; no two names share a slot.
+//! Invariant: finding a name takes one lookup; no two names share a slot.
 
 /// A name and a value.
 pub(in crate::http2) type Pair = (&'static [u8], &'static [u8]);
 
 macro_rules! entries {
     ($($name:literal: $value:literal,)*) => {
-        /// The entries; index 1 comes first.
+        /// The entries; index 1 is first.
         pub(super) static ENTRIES: [Pair; LENGTH] = TABLE;
         pub(in crate::http2) const TABLE: [Pair; LENGTH] = [$(($name.as_bytes(), $value.as_bytes()),)*];
     };

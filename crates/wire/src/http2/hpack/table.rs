@@ -25,7 +25,7 @@ struct Descriptor {
     position: u16,
     name_bytes: u16,
     value_bytes: u16,
-    /// What the user of the table stored with the entry.
+    /// The note that the user of the table stored with the entry.
     link: u16,
 }
 
@@ -61,7 +61,7 @@ impl Descriptor {
 pub(super) struct Entry<'a> {
     pub(super) name: &'a [u8],
     pub(super) value: &'a [u8],
-    /// What was stored with the entry.
+    /// The note that was stored with the entry.
     pub(super) link: u16,
 }
 
@@ -70,11 +70,11 @@ pub(super) struct Entry<'a> {
 pub(super) struct Table<const PREFIX: usize> {
     /// Empty, or `PREFIX` bytes, strings, unused bytes and descriptors.
     memory: Vec<u8>,
-    /// Where the strings of the oldest entry begin.
+    /// The offset at which the strings of the oldest entry begin.
     start: u32,
-    /// Where the strings of the newest entry end.
+    /// The offset at which the strings of the newest entry end.
     head: u32,
-    /// Where the newest descriptor begins.
+    /// The offset at which the newest descriptor begins.
     descriptors: u32,
     /// How far the strings have moved in total, modulo 2^16: a string is at its position less this number.
     moved: u16,
@@ -82,7 +82,7 @@ pub(super) struct Table<const PREFIX: usize> {
     count: u32,
     /// The size of all entries as the RFC counts it.
     size: u32,
-    /// The most that `size` may be.
+    /// Maximum of `size`.
     size_max: u32,
 }
 
@@ -101,7 +101,7 @@ impl<const PREFIX: usize> Table<PREFIX> {
         }
     }
 
-    /// The most that the size may be.
+    /// Maximum of the size.
     #[inline]
     pub(super) const fn size_max(&self) -> u32 {
         self.size_max
@@ -176,7 +176,7 @@ impl<const PREFIX: usize> Table<PREFIX> {
         true
     }
 
-    /// Sets the bound of the size, at most `TABLE_BYTES_MAX`, and evicts what exceeds it.
+    /// Sets the bound of the size, at most `TABLE_BYTES_MAX`, and evicts entries that exceed it.
     pub(super) fn resize(&mut self, size_max: u32) {
         self.size_max = size_max.min(TABLE_BYTES_MAX);
         self.evict_to(self.size_max);

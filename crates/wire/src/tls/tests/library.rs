@@ -1,5 +1,5 @@
-//! Sessions against a plain rustls client, which can do what Tidegate's sessions never do: it requests key
-//! updates and exports its keys, so that tests can forge records that no correct peer sends.
+//! Sessions against a plain rustls client, which supports features that Tidegate's sessions never use: it requests key updates
+//! and exports its keys, so that tests can forge records that no correct peer sends.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
