@@ -243,7 +243,12 @@ impl Configuration {
         let folder = paths.first().and_then(|path| path.parent()).and_then(Path::to_str);
         let read =
             |path: &str| files::read(path, SUPPLIED_BYTES_MAX).map_err(|error| error.to_string());
-        let files = EditFiles { folder: folder.unwrap_or_default(), read: &read };
+        let maps_naming = |pool: &str| self.process.maps.naming(pool);
+        let files = EditFiles {
+            folder: folder.unwrap_or_default(),
+            read: &read,
+            maps_naming: &maps_naming,
+        };
         if !edit.apply(&mut config, &files)? {
             return Ok(false);
         }

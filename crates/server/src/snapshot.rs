@@ -171,6 +171,11 @@ impl Snapshot {
         self.pool_lives.get(usize::from(index)).is_some_and(|pool| pool.life.is_gone())
     }
 
+    /// Whether the configuration has a pool with this index that was not removed.
+    pub(crate) fn has_pool(&self, index: u16) -> bool {
+        self.pool_lives.get(usize::from(index)).is_some_and(|pool| !pool.life.is_gone())
+    }
+
     /// Whether a connection to a server that was opened in `generation` may be used for other requests. It may not
     /// if the server was removed since, or if connections are set up in another way now.
     pub(crate) fn may_keep(&self, pool: u16, server: u16, generation: Generation) -> bool {
