@@ -40,7 +40,7 @@ use crate::log;
 use crate::name_servers;
 use crate::ports;
 use crate::reload::unix_seconds;
-use crate::resolve::{self, Addresses, Found};
+use crate::resolve::{self, Addresses, Found, LookUps};
 use crate::scripts::{self, Renewed, Scripts};
 use crate::service_manager;
 use crate::snapshot::{Numbers, Snapshot};
@@ -161,6 +161,8 @@ pub(crate) struct Configuration {
     pub(crate) operations: Option<Arc<Operations>>,
     /// The health checks.
     pub(crate) checks: Checks,
+    /// The look-ups of names at reloads.
+    pub(crate) look_ups: LookUps,
     /// The process shares its addresses with another one.
     pub(crate) takeover: bool,
     /// The addresses whose sockets a service manager has, too.
@@ -320,10 +322,10 @@ impl Configuration {
             Cause::File => self.renew_scripts(&next)?,
             Cause::Edit(_) => Renewed::unchanged(&self.scripts),
         };
-        let known = (&*self.arranged.config, &*self.addresses);
+        let known = (&self.arranged, &*self.addresses);
         let resolved = match cause {
-            Cause::File => resolve::resolve_after(&next.config, known),
-            Cause::Edit(found) => resolve::resolve_new(&next.config, known, found),
+            Cause::File => resolve::resolve_after(&next, known, &self.look_ups),
+            Cause::Edit(found) => resolve::resolve_new(&next, known, found),
         };
         let loaded = loader.load_arranged(&next, unix_seconds());
         let (plan, (addresses, unresolved)) = match (loaded, resolved) {
@@ -360,8 +362,8 @@ impl Configuration {
         unresolved.iter().for_each(|name| log::warning(format_args!("{name}")));
         if let Some(operations) = &self.operations {
             match cause {
-                Cause::File => operations.names.note(&next.config, &addresses, &unresolved),
-                Cause::Edit(_) => operations.names.note_new(&next.config, &addresses),
+                Cause::File => operations.names.note(&next, &addresses, &unresolved),
+                Cause::Edit(_) => operations.names.note_new(&next, &addresses),
             }
         }
         self.note_tls(&plan);
@@ -659,6 +661,7 @@ impl Configuration {
         self.addresses = addresses;
         if let Some(operations) = &self.operations {
             operations.registry.follow(&self.arranged);
+            operations.edits.note_names(&self.arranged);
         }
     }
 }

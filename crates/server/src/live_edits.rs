@@ -2,26 +2,24 @@
 //! In: edits from the threads of the admin interface. Out: their results; the edits in force.
 //! Never: begins an edit whose command has stopped waiting. Resolves a name on the thread that reloads: the addresses of a new
 //! name are part of the edit.
-//! Limits: `WAITING_MAX` edits wait; a command waits for a name as `LookUps` states, then for `WAIT_MAX`.
+//! Limits: `WAITING_MAX` edits wait; a command waits for `WAIT_MAX`, within that for names as `LookUps` states.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use tidegate_config::arrange::Arranged;
 use tidegate_config::live_edit::LiveEdit;
-use tidegate_config::model::{Config, ServerAddress};
 
 use crate::handover::Order;
-use crate::resolve::{self, Found, LookUps};
+use crate::resolve::{self, Found, LookUps, Server};
 
 /// How many edits wait for the thread that reloads.
 const WAITING_MAX: usize = 64;
-/// How long a command waits. Shorter than the timeout of `tidegate ctl`.
+/// How long a command waits, for names and for the edit together. Shorter than the timeout of `tidegate ctl`.
 const WAIT_MAX: Duration = Duration::from_secs(20);
-/// After this time, no further name of an edit is looked up.
-const NAMES_SPAN_MAX: Duration = Duration::from_secs(5);
 /// How often a command that waits looks whether its connection was closed for a new one.
 const LOOK_SPAN: Duration = Duration::from_millis(50);
 
@@ -38,6 +36,8 @@ pub(crate) struct LiveEdits {
     event: OnceLock<OwnedFd>,
     /// The look-ups of names in edits.
     look_ups: LookUps,
+    /// The names in the configuration in force, which are resolved already.
+    names: Mutex<BTreeSet<Server>>,
 }
 
 impl LiveEdits {
@@ -47,21 +47,21 @@ impl LiveEdits {
         let _ = self.event.set(event);
     }
 
-    /// Makes an edit of the configuration `known`, and waits for the result: whether it has changed the configuration.
-    /// `was_ended`: the client does not wait any longer.
+    /// Makes an edit of the configuration, and waits for the result: whether it has changed the configuration. `was_ended`: the
+    /// client does not wait any longer.
     ///
     /// # Errors
     /// The edit was refused, not all workers use it, or it takes too long.
     pub(crate) fn make(
         &self,
         edit: LiveEdit,
-        known: &Config,
         was_ended: &dyn Fn() -> bool,
     ) -> Result<bool, String> {
         let Some(event) = self.event.get() else {
             return Err("the process is still starting; help: try again".to_owned());
         };
-        let found = self.resolve(&edit, known, was_ended);
+        let deadline = Instant::now() + WAIT_MAX;
+        let found = self.resolve(&edit, was_ended);
         if was_ended() {
             return Err("the connection was closed for a new client".to_owned());
         }
@@ -74,7 +74,6 @@ impl LiveEdits {
         drop(waiting);
         // A write fails only if the counter is full, and then the thread wakes anyway.
         let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
-        let deadline = Instant::now() + WAIT_MAX;
         while Instant::now() < deadline && !was_ended() {
             match result.recv_timeout(LOOK_SPAN) {
                 Ok(result) => return result,
@@ -94,31 +93,14 @@ impl LiveEdits {
         .to_owned())
     }
 
-    /// The addresses of the names in an edit, or why they have none. No name after one without addresses is looked up. Names of `known` keep their addresses.
-    fn resolve(&self, edit: &LiveEdit, known: &Config, was_ended: &dyn Fn() -> bool) -> Found {
-        let mut found = Found::new();
-        let known = resolve::names_of(known);
-        let deadline = Instant::now() + NAMES_SPAN_MAX;
-        for address in edit.added_addresses() {
-            let server = match address {
-                ServerAddress::Name(name, port) => (name, port),
-                ServerAddress::Ip(_) | ServerAddress::Unix(_) => continue,
-            };
-            if known.contains(&server) || found.contains_key(&server) {
-                continue;
-            }
-            let addresses = match (found.values().all(Result::is_ok), Instant::now() < deadline) {
-                (false, _) => {
-                    Err("not resolved, because an earlier name has no address".to_owned())
-                }
-                (true, false) => {
-                    Err(format!("the names were not resolved within {NAMES_SPAN_MAX:?}"))
-                }
-                (true, true) => self.look_ups.find(&server, was_ended),
-            };
-            found.insert(server, addresses);
-        }
-        found
+    /// The addresses of the names in an edit, or why they have none. Names of the configuration in force keep their addresses.
+    fn resolve(&self, edit: &LiveEdit, was_ended: &dyn Fn() -> bool) -> Found {
+        let mut names: BTreeSet<Server> =
+            edit.added_addresses().iter().filter_map(resolve::name_of).collect();
+        let known = lock(&self.names);
+        names.retain(|name| !known.contains(name));
+        drop(known);
+        self.look_ups.find(names, was_ended)
     }
 
     /// The edits that wait, in their order.
@@ -129,6 +111,11 @@ impl LiveEdits {
     /// The edits in force, as commands.
     pub(crate) fn in_force(&self) -> Vec<String> {
         lock(&self.in_force).clone()
+    }
+
+    /// A configuration comes into force.
+    pub(crate) fn note_names(&self, arranged: &Arranged) {
+        *lock(&self.names) = resolve::names_of(arranged);
     }
 
     /// Notes the edits in force.
@@ -156,7 +143,7 @@ mod tests {
     #[test]
     fn commands_get_the_results_of_their_own_edits() {
         let edits = LiveEdits::default();
-        let make = |edits: &LiveEdits, name| edits.make(edit(name), &Config::default(), &|| false);
+        let make = |edits: &LiveEdits, name| edits.make(edit(name), &|| false);
         assert!(make(&edits, "early").is_err(), "no thread takes edits yet");
         edits.connect(eventfd(0, EventfdFlags::CLOEXEC).expect("a counter"));
         let refused = || Err("no such listener".to_owned());
@@ -188,7 +175,7 @@ mod tests {
         edits.connect(eventfd(0, EventfdFlags::CLOEXEC).expect("a counter"));
         let (order, _result) = Order::new((edit("a"), Found::new()));
         lock(&edits.waiting).extend(std::iter::repeat_n(order, WAITING_MAX));
-        let refusal = edits.make(edit("b"), &Config::default(), &|| false);
+        let refusal = edits.make(edit("b"), &|| false);
         let refusal = refusal.expect_err("there is no room");
         assert!(refusal.contains("too many changes wait"), "{refusal}");
         assert_eq!(edits.take().len(), WAITING_MAX);
@@ -201,7 +188,7 @@ mod tests {
         let looks = std::cell::Cell::new(0);
         let was_ended = || looks.replace(looks.get() + 1) > 1;
         let began = Instant::now();
-        let result = edits.make(edit("a"), &Config::default(), &was_ended);
+        let result = edits.make(edit("a"), &was_ended);
         assert!(result.expect_err("no thread takes it").contains("was not made"));
         assert!(edits.take().is_empty() && began.elapsed() < WAIT_MAX);
     }

@@ -323,6 +323,7 @@ mod tests {
             arranged,
             workers: vec![worker],
             takeover: false,
+            look_ups: Default::default(),
             managed: Vec::new(),
             operations: None,
         };

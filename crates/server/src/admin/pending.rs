@@ -29,7 +29,7 @@ pub(super) enum Pending {
 impl Pending {
     /// Runs the command. `was_ended`: its connection was closed for a new one.
     pub(super) fn run(self, operations: &Operations, was_ended: &dyn Fn() -> bool) -> Outcome {
-        let make = |edit| operations.edits.make(edit, &operations.config(), was_ended);
+        let make = |edit| operations.edits.make(edit, was_ended);
         match self {
             Self::Edit(edit) => {
                 let (text, place) = (edit.to_string(), AddedRoute::of(&edit, operations));
