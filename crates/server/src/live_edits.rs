@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use tidegate_config::arrange::Arranged;
 use tidegate_config::live_edit::LiveEdit;
 
+use crate::admin::SentCommand;
 use crate::handover::Order;
 use crate::resolve::{self, Found, LookUps, Server};
 
@@ -23,8 +24,19 @@ const WAIT_MAX: Duration = Duration::from_secs(20);
 /// How often a command that waits looks whether its connection was closed for a new one.
 const LOOK_SPAN: Duration = Duration::from_millis(50);
 
-/// An edit with the addresses of its name, and whether it has changed the configuration.
-pub(crate) type EditOrder = Order<(LiveEdit, Found), bool>;
+/// An edit that a command requests.
+#[derive(Debug)]
+pub(crate) struct EditRequest {
+    /// The edit.
+    pub(crate) edit: LiveEdit,
+    /// The addresses of the names that it adds.
+    pub(crate) found: Found,
+    /// The command, which is logged if the edit is made: its client may be gone by then.
+    pub(crate) sent: SentCommand,
+}
+
+/// An edit, and whether it has changed the configuration.
+pub(crate) type EditOrder = Order<EditRequest, bool>;
 
 /// The edits of the process.
 #[derive(Default)]
@@ -54,7 +66,7 @@ impl LiveEdits {
     /// The edit was refused, not all workers use it, or it takes too long.
     pub(crate) fn make(
         &self,
-        edit: LiveEdit,
+        (edit, sent): (LiveEdit, SentCommand),
         was_ended: &dyn Fn() -> bool,
     ) -> Result<bool, String> {
         let Some(event) = self.event.get() else {
@@ -65,7 +77,7 @@ impl LiveEdits {
         if was_ended() {
             return Err("the connection was closed for a new client".to_owned());
         }
-        let (order, result) = Order::new((edit, found));
+        let (order, result) = Order::new(EditRequest { edit, found, sent });
         let mut waiting = lock(&self.waiting);
         if waiting.len() >= WAITING_MAX {
             return Err(format!("too many changes wait ({WAITING_MAX}); help: try again"));
@@ -140,10 +152,14 @@ mod tests {
         LiveEdit::SwitchListener { listener: listener.to_owned(), on: false }
     }
 
+    fn sent() -> SentCommand {
+        SentCommand { from: "the test".to_owned(), command: "edit".to_owned() }
+    }
+
     #[test]
     fn commands_get_the_results_of_their_own_edits() {
         let edits = LiveEdits::default();
-        let make = |edits: &LiveEdits, name| edits.make(edit(name), &|| false);
+        let make = |edits: &LiveEdits, name| edits.make((edit(name), sent()), &|| false);
         assert!(make(&edits, "early").is_err(), "no thread takes edits yet");
         edits.connect(eventfd(0, EventfdFlags::CLOEXEC).expect("a counter"));
         let refused = || Err("no such listener".to_owned());
@@ -156,8 +172,8 @@ mod tests {
             let mut seen = 0;
             while seen < 2 {
                 for order in edits.take() {
-                    let (taken, _) = order.take().expect("the command waits");
-                    order.report(if taken == edit("a") { Ok(true) } else { refused() });
+                    let taken = order.take().expect("the command waits");
+                    order.report(if taken.edit == edit("a") { Ok(true) } else { refused() });
                     seen += 1;
                 }
                 thread::yield_now();
@@ -173,9 +189,10 @@ mod tests {
     fn edits_beyond_the_limit_are_refused() {
         let edits = LiveEdits::default();
         edits.connect(eventfd(0, EventfdFlags::CLOEXEC).expect("a counter"));
-        let (order, _result) = Order::new((edit("a"), Found::new()));
+        let request = EditRequest { edit: edit("a"), found: Found::new(), sent: sent() };
+        let (order, _result) = Order::new(request);
         lock(&edits.waiting).extend(std::iter::repeat_n(order, WAITING_MAX));
-        let refusal = edits.make(edit("b"), &|| false);
+        let refusal = edits.make((edit("b"), sent()), &|| false);
         let refusal = refusal.expect_err("there is no room");
         assert!(refusal.contains("too many changes wait"), "{refusal}");
         assert_eq!(edits.take().len(), WAITING_MAX);
@@ -188,7 +205,7 @@ mod tests {
         let looks = std::cell::Cell::new(0);
         let was_ended = || looks.replace(looks.get() + 1) > 1;
         let began = Instant::now();
-        let result = edits.make(edit("a"), &was_ended);
+        let result = edits.make((edit("a"), sent()), &was_ended);
         assert!(result.expect_err("no thread takes it").contains("was not made"));
         assert!(edits.take().is_empty() && began.elapsed() < WAIT_MAX);
     }

@@ -24,6 +24,7 @@ use crate::certificates::{self, TlsLoader};
 use crate::configuration::Configuration;
 use crate::delivery::Delivery;
 use crate::events::{self, EventKind};
+use crate::live_edits::EditRequest;
 use crate::log;
 use crate::start::Mail;
 use crate::threads;
@@ -99,12 +100,18 @@ impl Reloader {
         let orders = operations.edits.take();
         let has_any = !orders.is_empty();
         for order in orders {
-            let Some((edit, found)) = order.take() else { continue };
+            let Some(EditRequest { edit, found, sent }) = order.take() else { continue };
+            let before = self.configuration.arranged.generation;
             // Earlier TLS settings must not arrive after those of the edited configuration.
-            order.report(match self.delivery.retry() {
+            let result = match self.delivery.retry() {
                 0 => self.configuration.edit(&edit, &found, &mut self.loader),
                 _ => Err("the mailbox of a worker is full; help: try again".to_owned()),
-            });
+            };
+            // Some workers may use the edit although the command gets an error.
+            if self.configuration.arranged.generation != before {
+                sent.audit();
+            }
+            order.report(result);
         }
         has_any
     }
