@@ -8,6 +8,7 @@
 //! Limits: a worker has to begin to apply settings within `APPLY_SPAN`; one that has begun is waited for, and reported.
 //! Invariant: the workers are changed one after the other, by one thread.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -28,7 +29,7 @@ use tidegate_secure::TlsPlan;
 
 use crate::admin::{Operations, Reloads};
 use crate::apply_settings::{InUse, removed_in_use};
-use crate::certificates::TlsLoader;
+use crate::certificates::{self, TlsLoader};
 use crate::events::{self, EventKind};
 use crate::files;
 use crate::handover::{Handover, Order, Rehearsal};
@@ -243,8 +244,9 @@ impl Configuration {
         let mut config = (*self.read.edited).clone();
         let paths = self.source.as_ref().map(|source| source.paths()).unwrap_or_default();
         let folder = paths.first().and_then(|path| path.parent()).and_then(Path::to_str);
-        let read =
-            |path: &str| files::read(path, SUPPLIED_BYTES_MAX).map_err(|error| error.to_string());
+        let read = |path: &str| {
+            files::read_regular(path, SUPPLIED_BYTES_MAX).map_err(|error| error.to_string())
+        };
         let maps_naming = |pool: &str| self.process.maps.naming(pool);
         let files = EditFiles {
             folder: folder.unwrap_or_default(),
@@ -255,6 +257,7 @@ impl Configuration {
             return Ok(false);
         }
         self.check_managed(&config)?;
+        self.check_tls_files(&config)?;
         let replaced = self.replace(config, loader, Cause::Edit(found));
         let (_, shortfall) =
             replaced.map_err(|text| text.strip_prefix("tidegate: ").unwrap_or(&text).to_owned())?;
@@ -275,6 +278,18 @@ impl Configuration {
             }
         }
         Ok(())
+    }
+
+    /// Refuses new TLS files that are not regular: the thread would wait for a fifo or a device.
+    fn check_tls_files(&self, next: &Config) -> Result<(), String> {
+        let known: BTreeSet<PathBuf> = certificates::paths(&self.read.edited).into_iter().collect();
+        let mut added = certificates::paths(next).into_iter().filter(|path| !known.contains(path));
+        // One that is missing is refused when it is read.
+        let is_other = |path: &PathBuf| path.metadata().is_ok_and(|of| !of.is_file());
+        match added.find(is_other) {
+            Some(path) => Err(format!("{}: {}", path.display(), files::NOT_REGULAR)),
+            None => Ok(()),
+        }
     }
 
     /// Shows the TLS settings in force to the admin interface.
