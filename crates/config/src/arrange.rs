@@ -230,6 +230,16 @@ impl Arranged {
         }
     }
 
+    /// The servers that were not removed, with their pools' and their own indexes.
+    pub fn servers(&self) -> impl Iterator<Item = ((usize, usize), &Upstream)> {
+        let pools = self.config.pools.iter().zip(&self.pools).enumerate();
+        pools.flat_map(|(at, (pool, life))| {
+            let servers = pool.servers.iter().enumerate();
+            let present = servers.filter(move |(server, _)| !life.is_server_gone(*server));
+            present.map(move |(server, upstream)| ((at, server), upstream))
+        })
+    }
+
     /// The removed parts that the lists still contain.
     pub fn removed(&self) -> impl Iterator<Item = PartIndex> {
         removed(&self.listeners, &self.pools)
@@ -352,6 +362,13 @@ impl Arranged {
 }
 
 impl PoolLife {
+    /// Whether a server was removed, by itself or with its pool.
+    #[must_use]
+    pub fn is_server_gone(&self, server: usize) -> bool {
+        let server = self.servers.get(server);
+        self.life.is_gone() || server.is_none_or(|server| server.life.is_gone())
+    }
+
     /// The life of a pool that begins in `generation`.
     fn born(pool: &Pool, generation: Generation) -> Self {
         let server = ServerLife { life: Life::new(generation), limit_since: generation };

@@ -122,7 +122,9 @@ fn read_map(
     let key = table.text("key", notes).map(|text| read_key(&text, paths, notes));
     let map = maps.find(&table.text("map", notes)?, notes)?;
     let values = maps.values(map);
-    let of_values = values.iter().filter_map(|name| pools.find(name, notes)).collect();
+    let has_pool = |name: &Located| pools.pools.iter().any(|pool| pool.name == name.text);
+    let known = values.iter().filter(|name| !maps.is_checked || has_pool(name));
+    let of_values = known.filter_map(|name| pools.find(name, notes)).collect();
     Some(MapChoice { map, key: key?, default, pools: of_values })
 }
 

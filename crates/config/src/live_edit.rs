@@ -24,12 +24,14 @@ use crate::pattern;
 
 pub use self::certificate::{certificates_of, find_certificate};
 
-/// The files that an edit may name.
+/// What an edit needs beyond the configuration: the files that it may name, and the entries of maps, which commands change, too.
 pub struct EditFiles<'f> {
     /// The folder from which relative paths start: that of the file of the configuration.
     pub folder: &'f str,
     /// Reads a file, or states why it cannot be read.
     pub read: &'f dyn Fn(&str) -> Result<Vec<u8>, String>,
+    /// The maps that name a pool, by the entries in force.
+    pub maps_naming: &'f dyn Fn(&str) -> Vec<String>,
 }
 
 /// How many names a message lists.
@@ -137,7 +139,7 @@ impl LiveEdit {
             }
             Self::SwitchListener { listener, on } => switch_listener(config, listener, *on),
             Self::AddPool { pool, text } => pool::add(config, pool, text, files),
-            Self::RemovePool { pool } => pool::remove(config, pool),
+            Self::RemovePool { pool } => pool::remove(config, pool, files),
             Self::AddRoute { text, before } => route::add(config, text, before.as_deref(), files),
             Self::RemoveRoute { route } => route::remove(config, route),
             Self::SwitchRoute { route, on } => route::switch(config, route, *on),
@@ -504,7 +506,11 @@ mod tests {
 
     /// Files that no edit can read.
     pub(super) fn no_files() -> EditFiles<'static> {
-        EditFiles { folder: "/etc", read: &|path| Err(format!("no {path} in a test")) }
+        EditFiles {
+            folder: "/etc",
+            read: &|path| Err(format!("no {path} in a test")),
+            maps_naming: &|_| Vec::new(),
+        }
     }
 
     fn file() -> Config {

@@ -22,6 +22,8 @@ pub(crate) struct Maps {
     pub(crate) places: Vec<Range<usize>>,
     /// By map: the places of its values in `entries`, in the order of the entries.
     value_places: Vec<Vec<Range<usize>>>,
+    /// They are those of a checked configuration. A pool that a value names may have been removed since.
+    pub(crate) is_checked: bool,
 }
 
 impl Maps {
@@ -38,7 +40,8 @@ impl Maps {
     /// The maps of a checked configuration, whose places are not known.
     pub(crate) fn of(maps: &[ValueMap]) -> Self {
         let places = vec![0..0; maps.len()];
-        Self { maps: maps.to_vec(), places, value_places: vec![Vec::new(); maps.len()] }
+        let value_places = vec![Vec::new(); maps.len()];
+        Self { maps: maps.to_vec(), places, value_places, is_checked: true }
     }
 
     /// The values of a map in the configuration itself, by their numbers, with the place of the first entry of each.
@@ -54,7 +57,8 @@ impl Maps {
 
 /// Reads all maps, in file order.
 pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Maps {
-    let mut found = Maps { maps: Vec::new(), places: Vec::new(), value_places: Vec::new() };
+    let mut found =
+        Maps { maps: Vec::new(), places: Vec::new(), value_places: Vec::new(), is_checked: false };
     for (name, value) in file.open_fields("map", notes) {
         if let Err(complaint) = pattern::check_name(&name.text) {
             notes.error(refused("map", &name, complaint));

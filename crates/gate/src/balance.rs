@@ -3,7 +3,7 @@
 //! Never: connects, reads the clock, shares its state with another worker.
 //! Limits: `RING_POINTS_MAX` points of the hash ring, `TRIED_MAX` servers remembered for a request.
 //! Invariant: a picked server is up, untried and below its limit; `in_use` counts the exchanges that
-//! have started and not ended.
+//! have started and not ended. A server that was removed from the configuration gets no new request of any kind.
 
 use tidegate_base::prng::{hash_bytes, mix64};
 use tidegate_base::{Moment, Prng, Span};
@@ -276,6 +276,12 @@ impl PoolState {
         };
     }
 
+    /// Whether the index `server` names the server that was added in the generation `since`.
+    #[must_use]
+    pub fn names(&self, server: usize, since: Generation) -> bool {
+        self.servers.get(server).is_some_and(|server| server.life.life.since == since)
+    }
+
     /// By server: the generation in which it was added.
     #[must_use]
     pub fn since(&self) -> Vec<Generation> {
@@ -433,7 +439,9 @@ impl PoolState {
             };
             let known = (server.up, server.set, server.percent);
             let is_same = known == (status.is_up, status.weight, percent);
-            if server.life.life.since != status.since || is_same {
+            let is_other = server.life.life.since != status.since;
+            // A status from before the removal of a server must not bring the server back.
+            if is_other || is_same || server.is_gone() {
                 continue;
             }
             if status.is_up && !server.up {
@@ -511,15 +519,17 @@ impl PoolState {
     #[must_use]
     pub fn can_keep(&self, server: usize, now: Moment, tried: &Tried) -> bool {
         let serves = |server: &Server| {
-            server.up && server.in_use < server.in_use_max && server.avoid_until <= now
+            let is_up = server.up && !server.is_gone() && server.avoid_until <= now;
+            is_up && server.in_use < server.in_use_max
         };
         self.servers.get(server).is_some_and(serves) && !tried.contains(server)
     }
 
-    /// Whether `server` is out of order, so that its sessions move to another server permanently.
+    /// Whether `server` is out of order or was removed, so that its sessions move to another server permanently.
     #[must_use]
     pub fn has_lost(&self, server: usize, now: Moment) -> bool {
-        self.servers.get(server).is_none_or(|server| !server.up || server.avoid_until > now)
+        let is_lost = |server: &Server| !server.up || server.is_gone() || server.avoid_until > now;
+        self.servers.get(server).is_none_or(is_lost)
     }
 
     /// Whether it makes sense to queue a request that was sent to the servers in `tried`: another server is
@@ -799,9 +809,14 @@ impl Server {
         self.avoid_until > now || self.record.is_ejected(now)
     }
 
+    /// Whether the configuration no longer has the server.
+    fn is_gone(&self) -> bool {
+        self.life.life.is_gone()
+    }
+
     /// Whether new requests may be sent to the server, apart from its limit. A weight of 0 drains it.
     fn accepts_requests(&self) -> bool {
-        self.up && self.weight > 0
+        self.up && self.weight > 0 && !self.is_gone()
     }
 
     fn is_open(&self) -> bool {

@@ -32,8 +32,6 @@ enum ChoiceMethod {
         /// The index of the map.
         map: usize,
         key: Template,
-        /// The number of pools of the configuration.
-        pools: usize,
         /// The pool of other requests.
         default: Option<u16>,
     },
@@ -69,18 +67,17 @@ impl PoolChooser {
             PoolChoice::Map(choice) => Some(Self(ChoiceMethod::Map {
                 map: choice.map,
                 key: choice.key.clone(),
-                pools: config.pools.len(),
                 default: choice.default.map(|pool| pool as u16),
             })),
         }
     }
 
-    /// The pool of a request; `None` if the map has none for it. `random` makes a random number. `scratch` is
-    /// overwritten.
+    /// The pool of a request; `None` if the map has none for it. `is_present`: whether the configuration of the request has
+    /// the pool with this index. `random` makes a random number. `scratch` is overwritten.
     pub(crate) fn choose(
         &self,
         values: &Values<'_>,
-        maps: &MapReaders,
+        (maps, is_present): (&MapReaders, impl FnOnce(u16) -> bool),
         random: impl FnOnce() -> u64,
         scratch: &mut Vec<u8>,
     ) -> Option<u16> {
@@ -92,12 +89,12 @@ impl PoolChooser {
                 };
                 share_of(shares, hash)
             }
-            ChoiceMethod::Map { map, key, pools, default } => {
+            ChoiceMethod::Map { map, key, default } => {
                 scratch.clear();
                 push_key(scratch, key, values);
                 let found = maps.find(*map, scratch);
-                // A later configuration may have more pools.
-                found.filter(|pool| usize::from(*pool) < *pools).or(*default)
+                // The map belongs to all configurations: a later one may have more pools, or lack this one.
+                found.filter(|pool| is_present(*pool)).or(*default)
             }
         }
     }

@@ -398,17 +398,17 @@ impl Handlings {
         handling.down.as_ref()?.denial(&self.sets, || values.named_client())
     }
 
-    /// The pool of a request; `None` if the map has none for it. `random` makes a random number. `scratch` is
-    /// overwritten.
+    /// The pool of a request; `None` if the map has none for it. `is_present`: whether the configuration of the request has
+    /// the pool with this index. `random` makes a random number. `scratch` is overwritten.
     #[must_use]
     pub fn choose_pool(
         &self,
-        chooser: &PoolChooser,
+        (chooser, is_present): (&PoolChooser, impl FnOnce(u16) -> bool),
         values: &Values<'_>,
         random: impl FnOnce() -> u64,
         scratch: &mut Vec<u8>,
     ) -> Option<u16> {
-        chooser.choose(values, &self.maps, random, scratch)
+        chooser.choose(values, (&self.maps, is_present), random, scratch)
     }
 
     /// Whether some route needs the server name of TLS handshakes.

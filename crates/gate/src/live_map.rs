@@ -158,6 +158,14 @@ impl LiveMap {
         Ok(count)
     }
 
+    /// Whether an entry in force names the pool.
+    fn names_pool(&self, pool: &str) -> bool {
+        let table = self.table();
+        // A value without keys stays in the list of values.
+        table.values().iter().any(|(value, _)| value == pool)
+            && table.entries().any(|(_, value)| value == pool)
+    }
+
     /// Uses the pools of another configuration from now on.
     fn settle(&self, names: &PoolNames) {
         let mut edits = lock(&self.edits);
@@ -239,6 +247,13 @@ impl LiveMaps {
         (next.config.maps.iter().map(map).collect(), lost, lines)
     }
 
+    /// The maps with an entry in force that names the pool.
+    #[must_use]
+    pub fn naming(&self, pool: &str) -> Vec<String> {
+        let naming = self.all().filter(|(_, map)| map.names_pool(pool));
+        naming.map(|(name, _)| name.to_owned()).collect()
+    }
+
     /// Uses the pools of `arranged`, which all workers have applied.
     pub fn settle(&self, arranged: &Arranged) {
         let names = names_of(arranged);
@@ -301,8 +316,10 @@ mod tests {
         assert_eq!(map.set("b", "two"), Ok(true));
         assert_eq!(map.set("a", "two"), Ok(false));
         assert_eq!((find(&first, "a"), find(&second, "b")), (Some(1), Some(1)));
+        assert_eq!(maps.naming("two"), ["hosts"]);
         assert!(map.remove("a") && !map.remove("a"));
         assert_eq!((find(&first, "a"), find(&second, "a")), (None, None));
+        assert_eq!((maps.naming("one"), maps.naming("two").len()), (Vec::new(), 1));
         let fault = map.set("c", "three").expect_err("no such pool");
         assert_eq!(fault, "there is no pool \"three\"; the pools are: one, two");
         assert!(map.set("", "one").is_err());

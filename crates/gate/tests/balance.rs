@@ -2,7 +2,7 @@
 
 use tidegate_base::prng::{hash_bytes, mix64};
 use tidegate_base::{Moment, Prng, Span};
-use tidegate_config::arrange::ServerLife;
+use tidegate_config::arrange::{Life, ServerLife};
 use tidegate_config::model::{Balance, Eject, HashKey, Pool, ServerAddress, Upstream};
 use tidegate_gate::balance::{
     AVOID_AFTER_FAILURE, Pick, PoolState, ServerStatus, TRIED_MAX, Tried,
@@ -313,6 +313,29 @@ fn servers_that_left_the_list_are_forgotten() {
         let lives = [&lives[..3], &[born][..]].concat();
         state.change(&pool(balance.clone(), servers(4)), &lives, 0, 1);
         assert_eq!((state.len(), state.in_use(1), state.limit_since(3)), (4, 1, 5));
+    }
+}
+
+#[test]
+fn server_that_left_the_configuration_gets_no_request_of_any_kind() {
+    let none = Tried::default();
+    for balance in &WAYS {
+        let servers = || vec![upstream(0, 1, None), upstream(1, 1, None)];
+        let mut removed = servers();
+        removed[1].weight = 0;
+        let gone = Life { gone_since: Some(1), ..Life::default() };
+        let lives = [ServerLife::default(), ServerLife { life: gone, ..ServerLife::default() }];
+        let mut state = PoolState::new(&pool(balance.clone(), servers()), 7);
+        assert!(state.can_keep(1, NOW, &none) && !state.has_lost(1, NOW));
+        state.change(&pool(balance.clone(), removed), &lives, 0, 1);
+        // The status is from before the removal.
+        state.apply_server_statuses(&[status(true, None), status(true, Some(100))], NOW);
+        let mut prng = Prng::new(3);
+        assert!((0..100).all(|number| pick(&mut state, &mut prng, number) == 0), "{balance:?}");
+        assert!(!state.can_keep(1, NOW, &none) && state.has_lost(1, NOW));
+        assert!(!state.has_room_at(1, &none) && state.usable(&none).eq([0]));
+        state.change(&pool(balance.clone(), servers()), &[ServerLife::default(); 2], 0, 1);
+        assert!(state.can_keep(1, NOW, &none) && state.usable(&none).eq([0, 1]), "it is back");
     }
 }
 

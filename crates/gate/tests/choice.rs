@@ -22,6 +22,16 @@ fn config(route: &str) -> Config {
 
 /// The name of the pool of a request; `None`: it has none.
 fn pool_of(config: &Config, head: &str, client: [u8; 4], random: u64) -> Option<String> {
+    pool_among(config, head, (client, random), |_| true)
+}
+
+/// As `pool_of`. `is_present`: the pools that the configuration still has.
+fn pool_among(
+    config: &Config,
+    head: &str,
+    (client, random): ([u8; 4], u64),
+    is_present: impl Fn(u16) -> bool,
+) -> Option<String> {
     let handlings = Handlings::new(config);
     let handling = handlings.of_route(0).expect("the route chooses a pool");
     let bytes = format!("{}\r\n\r\n", head.replace('\n', "\r\n"));
@@ -44,7 +54,8 @@ fn pool_of(config: &Config, head: &str, client: [u8; 4], random: u64) -> Option<
         identity: Identity::plain(0),
     };
     let chooser = handling.pool.as_ref().expect("the route chooses a pool");
-    let pool = handlings.choose_pool(chooser, &values, || random, &mut b"old".to_vec())?;
+    let pool =
+        handlings.choose_pool((chooser, is_present), &values, || random, &mut b"old".to_vec())?;
     Some(config.pools[usize::from(pool)].name.clone())
 }
 
@@ -64,6 +75,24 @@ fn host_is_looked_up_in_one_spelling() {
     assert_eq!(get(&config, "b.example", "/").as_deref(), Some("two"));
     for host in ["c.example", "x.a.example", ""] {
         assert_eq!(get(&config, host, "/"), None, "{host}");
+    }
+}
+
+#[test]
+fn pool_that_the_configuration_no_longer_has_is_not_chosen() {
+    let entries = "[map.hosts]\nentries = { \"a.example\" = \"one\", \"b.example\" = \"two\" }";
+    for (default, expected) in [("", None), (", default = \"three\"", Some("three"))] {
+        let route =
+            format!("proxy = {{ pool = {{ map = \"hosts\", key = \"{{host}}\"{default} }} }}\n");
+        let config = config(&(route + entries));
+        let of = |host: &str| {
+            let head = format!("GET / HTTP/1.1\nHost: {host}");
+            pool_among(&config, &head, ([192, 0, 2, 1], 0), |pool| pool != 1)
+        };
+        assert_eq!(
+            (of("a.example").as_deref(), of("b.example").as_deref()),
+            (Some("one"), expected)
+        );
     }
 }
 

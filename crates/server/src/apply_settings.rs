@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use tidegate_base::{Moment, Span};
 use tidegate_config::arrange::{self, Arranged, Generation, PartIndex};
 use tidegate_config::findings::Finding;
-use tidegate_config::model::{Bind, Listener};
+use tidegate_config::model::{Bind, Forward, Listener};
 use tidegate_reactor::{ListenError, ListenOptions, ListenerId, Reactor, SockId};
 use tidegate_wire::websocket::Close;
 
@@ -576,7 +576,9 @@ impl Worker {
             PartIndex::Pool(_) | PartIndex::Server(..) if self.is_earlier_request_unsent() => true,
             PartIndex::Pool(index) => pool(index).is_some_and(|pool| {
                 let mut servers = 0..pool.state.len();
-                pool.exchanges > 0 || servers.any(|server| pool.shared.connection_count(server) > 0)
+                pool.exchanges > 0
+                    || servers.any(|server| pool.shared.connection_count(server) > 0)
+                    || self.is_forwarded_to(index)
             }),
             PartIndex::Server(index, server) => pool(index).is_some_and(|pool| {
                 let server = usize::from(server);
@@ -586,6 +588,18 @@ impl Worker {
                     || pool.kept.get(server).is_some_and(|kept| *kept > 0)
             }),
         }
+    }
+
+    /// Whether a removed listener that still has connections, or accepts those of its backlog, forwards to the pool.
+    fn is_forwarded_to(&self, pool: u16) -> bool {
+        let snapshot = self.settings.newest();
+        let mut listeners = (0..).zip(&snapshot.config.listeners);
+        listeners.any(|(at, listener)| {
+            let names = |of: &Forward| of.pools().any(|known| known == usize::from(pool));
+            listener.forward.as_ref().is_some_and(names)
+                && snapshot.is_listener_gone(at)
+                && self.is_in_use(PartIndex::Listener(at))
+        })
     }
 
     /// Whether a request that began with earlier settings has not begun its action yet. It may still be forwarded to any

@@ -8,6 +8,7 @@
 //! Limits: a worker has to begin to apply settings within `APPLY_SPAN`; a reload that has begun is waited for, and reported.
 //! Invariant: the workers are changed one after the other, by one thread.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -28,7 +29,7 @@ use tidegate_secure::TlsPlan;
 
 use crate::admin::{Operations, Reloads};
 use crate::apply_settings::{InUse, removed_in_use};
-use crate::certificates::TlsLoader;
+use crate::certificates::{self, TlsLoader};
 use crate::events::{self, EventKind};
 use crate::files;
 use crate::handover::{Handover, Order, Rehearsal};
@@ -40,7 +41,7 @@ use crate::log;
 use crate::name_servers;
 use crate::ports;
 use crate::reload::unix_seconds;
-use crate::resolve::{self, Addresses, Found};
+use crate::resolve::{self, Addresses, Found, LookUps};
 use crate::scripts::{self, Renewed, Scripts};
 use crate::service_manager;
 use crate::snapshot::{Numbers, Snapshot};
@@ -161,6 +162,8 @@ pub(crate) struct Configuration {
     pub(crate) operations: Option<Arc<Operations>>,
     /// The health checks.
     pub(crate) checks: Checks,
+    /// The look-ups of names at reloads.
+    pub(crate) look_ups: LookUps,
     /// The process shares its addresses with another one.
     pub(crate) takeover: bool,
     /// The addresses whose sockets a service manager has, too.
@@ -241,13 +244,20 @@ impl Configuration {
         let mut config = (*self.read.edited).clone();
         let paths = self.source.as_ref().map(|source| source.paths()).unwrap_or_default();
         let folder = paths.first().and_then(|path| path.parent()).and_then(Path::to_str);
-        let read =
-            |path: &str| files::read(path, SUPPLIED_BYTES_MAX).map_err(|error| error.to_string());
-        let files = EditFiles { folder: folder.unwrap_or_default(), read: &read };
+        let read = |path: &str| {
+            files::read_regular(path, SUPPLIED_BYTES_MAX).map_err(|error| error.to_string())
+        };
+        let maps_naming = |pool: &str| self.process.maps.naming(pool);
+        let files = EditFiles {
+            folder: folder.unwrap_or_default(),
+            read: &read,
+            maps_naming: &maps_naming,
+        };
         if !edit.apply(&mut config, &files)? {
             return Ok(false);
         }
         self.check_managed(&config)?;
+        self.check_tls_files(&config)?;
         let replaced = self.replace(config, loader, Cause::Edit(found));
         let (_, shortfall) =
             replaced.map_err(|text| text.strip_prefix("tidegate: ").unwrap_or(&text).to_owned())?;
@@ -268,6 +278,18 @@ impl Configuration {
             }
         }
         Ok(())
+    }
+
+    /// Refuses new TLS files that are not regular: the thread would wait for a fifo or a device.
+    fn check_tls_files(&self, next: &Config) -> Result<(), String> {
+        let known: BTreeSet<PathBuf> = certificates::paths(&self.read.edited).into_iter().collect();
+        let mut added = certificates::paths(next).into_iter().filter(|path| !known.contains(path));
+        // One that is missing is refused when it is read.
+        let is_other = |path: &PathBuf| path.metadata().is_ok_and(|of| !of.is_file());
+        match added.find(is_other) {
+            Some(path) => Err(format!("{}: {}", path.display(), files::NOT_REGULAR)),
+            None => Ok(()),
+        }
     }
 
     /// Shows the TLS settings in force to the admin interface.
@@ -315,10 +337,10 @@ impl Configuration {
             Cause::File => self.renew_scripts(&next)?,
             Cause::Edit(_) => Renewed::unchanged(&self.scripts),
         };
-        let known = (&*self.arranged.config, &*self.addresses);
+        let known = (&self.arranged, &*self.addresses);
         let resolved = match cause {
-            Cause::File => resolve::resolve_after(&next.config, known),
-            Cause::Edit(found) => resolve::resolve_new(&next.config, known, found),
+            Cause::File => resolve::resolve_after(&next, known, &self.look_ups),
+            Cause::Edit(found) => resolve::resolve_new(&next, known, found),
         };
         let loaded = loader.load_arranged(&next, unix_seconds());
         let (plan, (addresses, unresolved)) = match (loaded, resolved) {
@@ -355,8 +377,8 @@ impl Configuration {
         unresolved.iter().for_each(|name| log::warning(format_args!("{name}")));
         if let Some(operations) = &self.operations {
             match cause {
-                Cause::File => operations.names.note(&next.config, &addresses, &unresolved),
-                Cause::Edit(_) => operations.names.note_new(&next.config, &addresses),
+                Cause::File => operations.names.note(&next, &addresses, &unresolved),
+                Cause::Edit(_) => operations.names.note_new(&next, &addresses),
             }
         }
         self.note_tls(&plan);
@@ -654,6 +676,7 @@ impl Configuration {
         self.addresses = addresses;
         if let Some(operations) = &self.operations {
             operations.registry.follow(&self.arranged);
+            operations.edits.note_names(&self.arranged);
         }
     }
 }

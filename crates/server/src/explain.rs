@@ -513,6 +513,7 @@ fn explain_pool(
         return largest.map(|(pool, _)| usize::from(*pool));
     }
     let mut key = Vec::new();
+    let chooser = (chooser, |pool| usize::from(pool) < config.pools.len());
     let chosen = handlings.choose_pool(chooser, values, || 0, &mut key).map(usize::from);
     match &proxy.pool {
         PoolChoice::Map(choice) => {

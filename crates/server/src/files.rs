@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 
+/// Why a file is refused from which a thread that must not wait would read.
+pub(crate) const NOT_REGULAR: &str = "the path is not that of a regular file; name a regular file";
+
 /// How long a file that is not a regular file may take to be complete, such as the output of another program.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
@@ -28,11 +31,10 @@ pub(crate) fn open_flags() -> i32 {
 pub fn read(path: impl AsRef<Path>, bytes_max: u64) -> io::Result<Vec<u8>> {
     let file = OpenOptions::new().read(true).custom_flags(open_flags()).open(path)?;
     let kind = file.metadata()?.file_type();
-    let mut bytes = Vec::new();
     if kind.is_file() {
-        file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
-        return Ok(bytes);
+        return read_whole(file, bytes_max);
     }
+    let mut bytes = Vec::new();
     read_stream(&file, kind, bytes_max, Instant::now() + WAIT_MAX, &mut bytes)?;
     match bytes.is_empty() && kind.is_fifo() {
         true => Err(io::Error::other(
@@ -40,6 +42,24 @@ pub fn read(path: impl AsRef<Path>, bytes_max: u64) -> io::Result<Vec<u8>> {
         )),
         false => Ok(bytes),
     }
+}
+
+/// As `read`, only of regular files: for a thread that must not wait.
+///
+/// # Errors
+/// As those of `read`; the path is not that of a regular file.
+pub(crate) fn read_regular(path: impl AsRef<Path>, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let file = OpenOptions::new().read(true).custom_flags(open_flags()).open(path)?;
+    if !file.metadata()?.file_type().is_file() {
+        return Err(io::Error::other(NOT_REGULAR));
+    }
+    read_whole(file, bytes_max)
+}
+
+fn read_whole(file: File, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Reads a file whose bytes may arrive later.
@@ -99,6 +119,12 @@ mod tests {
         .expect("a fifo");
         let error = read(&path, 10).expect_err("no program writes to it");
         assert!(error.to_string().contains("a fifo that no program writes to"), "{error}");
+        // A program writes to it, and sends nothing.
+        let _writer = OpenOptions::new().read(true).write(true).open(&path).expect("it exists");
+        let began = Instant::now();
+        let error = read_regular(&path, 10).expect_err("it is no regular file");
+        assert!(error.to_string().contains("name a regular file"), "{error}");
+        assert!(began.elapsed() < WAIT_MAX / 2);
         std::fs::remove_file(&path).expect("it is ours");
     }
 
@@ -115,6 +141,8 @@ mod tests {
         assert_eq!(read("/dev/zero", 3).ok().as_deref(), Some(&[0; 4][..]));
         assert_eq!(read("/dev/null", 3).ok().as_deref(), Some(&[][..]));
         assert!(read("/", 3).is_err() && read("/nothing/here", 3).is_err());
+        assert!(read_regular("/dev/null", 3).is_err() && read_regular("/nothing/here", 3).is_err());
+        assert_eq!(read_regular("/proc/self/status", 0).ok().map(|read| read.len()), Some(1));
     }
 
     #[test]

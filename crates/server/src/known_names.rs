@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-use tidegate_config::model::{Config, ServerAddress};
+use tidegate_config::arrange::Arranged;
+use tidegate_config::model::ServerAddress;
 
 use crate::resolve::{Addresses, Unresolved};
 
@@ -30,18 +31,18 @@ pub(crate) struct KnownNames(Mutex<BTreeMap<String, KnownName>>);
 
 impl KnownNames {
     /// A configuration comes into force, for which all names were resolved.
-    pub(crate) fn note(&self, config: &Config, addresses: &Addresses, failed: &[Unresolved]) {
-        self.replace(config, addresses, failed, true);
+    pub(crate) fn note(&self, arranged: &Arranged, addresses: &Addresses, failed: &[Unresolved]) {
+        self.replace(arranged, addresses, failed, true);
     }
 
     /// A configuration comes into force, for which only new names were resolved.
-    pub(crate) fn note_new(&self, config: &Config, addresses: &Addresses) {
-        self.replace(config, addresses, &[], false);
+    pub(crate) fn note_new(&self, arranged: &Arranged, addresses: &Addresses) {
+        self.replace(arranged, addresses, &[], false);
     }
 
     fn replace(
         &self,
-        config: &Config,
+        arranged: &Arranged,
         addresses: &Addresses,
         failed: &[Unresolved],
         is_renewed: bool,
@@ -49,24 +50,25 @@ impl KnownNames {
         let now = SystemTime::now();
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let earlier = core::mem::take(&mut *names);
-        for (pool, addresses) in config.pools.iter().zip(addresses) {
-            for (server, addresses) in pool.servers.iter().zip(addresses) {
-                let ServerAddress::Name(host, port) = &server.address else { continue };
-                let name = format!("{host}:{port}");
-                let known = earlier.get(&name);
-                let failure = failed.iter().find(|one| one.name == name);
-                let keeps_time = failure.is_some() || !is_renewed;
-                let resolved = known.filter(|_| keeps_time).map_or(now, |it| it.resolved);
-                let entry = KnownName {
-                    addresses: addresses.iter().map(ToString::to_string).collect(),
-                    resolved,
-                    failures: known.map_or(0, |it| it.failures) + u64::from(failure.is_some()),
-                    last_failure: failure
-                        .map(|one| one.what.clone())
-                        .or_else(|| known.and_then(|it| it.last_failure.clone())),
-                };
-                names.insert(name, entry);
-            }
+        for ((pool, at), server) in arranged.servers() {
+            let ServerAddress::Name(host, port) = &server.address else { continue };
+            let Some(addresses) = addresses.get(pool).and_then(|pool| pool.get(at)) else {
+                continue;
+            };
+            let name = format!("{host}:{port}");
+            let known = earlier.get(&name);
+            let failure = failed.iter().find(|one| one.name == name);
+            let keeps_time = failure.is_some() || !is_renewed;
+            let resolved = known.filter(|_| keeps_time).map_or(now, |it| it.resolved);
+            let entry = KnownName {
+                addresses: addresses.iter().map(ToString::to_string).collect(),
+                resolved,
+                failures: known.map_or(0, |it| it.failures) + u64::from(failure.is_some()),
+                last_failure: failure
+                    .map(|one| one.what.clone())
+                    .or_else(|| known.and_then(|it| it.last_failure.clone())),
+            };
+            names.insert(name, entry);
         }
     }
 
@@ -88,6 +90,7 @@ mod tests {
         let text = "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nproxy = \"p\"\n[pool.p]\n\
                     servers = [\"one:1\", \"two:2\", \"10.0.0.1:3\"]\n";
         let config = tidegate_config::parse(text, "the test").expect("it is valid");
+        let config = Arranged::first(config);
         let address = |port| vec![Address::Tcp(([10, 0, 0, 9], port).into())];
         let addresses = vec![vec![address(1), address(2), address(3)]];
         let names = KnownNames::default();

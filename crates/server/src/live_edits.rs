@@ -2,31 +2,41 @@
 //! In: edits from the threads of the admin interface. Out: their results; the edits in force.
 //! Never: begins an edit whose command has stopped waiting. Resolves a name on the thread that reloads: the addresses of a new
 //! name are part of the edit.
-//! Limits: `WAITING_MAX` edits wait; a command waits for a name as `LookUps` states, then for `WAIT_MAX`.
+//! Limits: `WAITING_MAX` edits wait; a command waits for `WAIT_MAX`, within that for names as `LookUps` states.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use tidegate_config::arrange::Arranged;
 use tidegate_config::live_edit::LiveEdit;
-use tidegate_config::model::{Config, ServerAddress};
 
+use crate::admin::SentCommand;
 use crate::handover::Order;
-use crate::resolve::{self, Found, LookUps};
+use crate::resolve::{self, Found, LookUps, Server};
 
 /// How many edits wait for the thread that reloads.
 const WAITING_MAX: usize = 64;
-/// How long a command waits. Shorter than the timeout of `tidegate ctl`.
+/// How long a command waits, for names and for the edit together. Shorter than the timeout of `tidegate ctl`.
 const WAIT_MAX: Duration = Duration::from_secs(20);
-/// After this time, no further name of an edit is looked up.
-const NAMES_SPAN_MAX: Duration = Duration::from_secs(5);
 /// How often a command that waits checks whether its connection was closed for a new one.
 const LOOK_SPAN: Duration = Duration::from_millis(50);
 
-/// An edit with the addresses of its name, and whether it has changed the configuration.
-pub(crate) type EditOrder = Order<(LiveEdit, Found), bool>;
+/// An edit that a command requests.
+#[derive(Debug)]
+pub(crate) struct EditRequest {
+    /// The edit.
+    pub(crate) edit: LiveEdit,
+    /// The addresses of the names that it adds.
+    pub(crate) found: Found,
+    /// The command, which is logged if the edit is made: its client may be gone by then.
+    pub(crate) sent: SentCommand,
+}
+
+/// An edit, and whether it has changed the configuration.
+pub(crate) type EditOrder = Order<EditRequest, bool>;
 
 /// The edits of the process.
 #[derive(Default)]
@@ -38,6 +48,8 @@ pub(crate) struct LiveEdits {
     event: OnceLock<OwnedFd>,
     /// The lookups of names in edits.
     look_ups: LookUps,
+    /// The names in the configuration in force, which are resolved already.
+    names: Mutex<BTreeSet<Server>>,
 }
 
 impl LiveEdits {
@@ -47,25 +59,25 @@ impl LiveEdits {
         let _ = self.event.set(event);
     }
 
-    /// Makes an edit of the configuration `known`, and waits for the result: whether it has changed the configuration.
-    /// `was_ended`: the client does not wait any longer.
+    /// Makes an edit of the configuration, and waits for the result: whether it has changed the configuration. `was_ended`: the
+    /// client does not wait any longer.
     ///
     /// # Errors
     /// The edit was refused, not all workers use it, or it takes too long.
     pub(crate) fn make(
         &self,
-        edit: LiveEdit,
-        known: &Config,
+        (edit, sent): (LiveEdit, SentCommand),
         was_ended: &dyn Fn() -> bool,
     ) -> Result<bool, String> {
         let Some(event) = self.event.get() else {
             return Err("the process is still starting; help: try again".to_owned());
         };
-        let found = self.resolve(&edit, known, was_ended);
+        let deadline = Instant::now() + WAIT_MAX;
+        let found = self.resolve(&edit, was_ended);
         if was_ended() {
             return Err("the connection was closed for a new client".to_owned());
         }
-        let (order, result) = Order::new((edit, found));
+        let (order, result) = Order::new(EditRequest { edit, found, sent });
         let mut waiting = lock(&self.waiting);
         if waiting.len() >= WAITING_MAX {
             return Err(format!("too many changes wait ({WAITING_MAX}); help: try again"));
@@ -74,7 +86,6 @@ impl LiveEdits {
         drop(waiting);
         // A write fails only if the counter is full, and then the thread wakes anyway.
         let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
-        let deadline = Instant::now() + WAIT_MAX;
         while Instant::now() < deadline && !was_ended() {
             match result.recv_timeout(LOOK_SPAN) {
                 Ok(result) => return result,
@@ -94,32 +105,14 @@ impl LiveEdits {
         .to_owned())
     }
 
-    /// The addresses of the names in an edit, or why a name has no address. After a name without addresses, no further name is
-    /// looked up. Names of `known` keep their addresses.
-    fn resolve(&self, edit: &LiveEdit, known: &Config, was_ended: &dyn Fn() -> bool) -> Found {
-        let mut found = Found::new();
-        let known = resolve::names_of(known);
-        let deadline = Instant::now() + NAMES_SPAN_MAX;
-        for address in edit.added_addresses() {
-            let server = match address {
-                ServerAddress::Name(name, port) => (name, port),
-                ServerAddress::Ip(_) | ServerAddress::Unix(_) => continue,
-            };
-            if known.contains(&server) || found.contains_key(&server) {
-                continue;
-            }
-            let addresses = match (found.values().all(Result::is_ok), Instant::now() < deadline) {
-                (false, _) => {
-                    Err("not resolved, because an earlier name has no address".to_owned())
-                }
-                (true, false) => {
-                    Err(format!("the names were not resolved within {NAMES_SPAN_MAX:?}"))
-                }
-                (true, true) => self.look_ups.find(&server, was_ended),
-            };
-            found.insert(server, addresses);
-        }
-        found
+    /// The addresses of the names in an edit, or why they have none. Names of the configuration in force keep their addresses.
+    fn resolve(&self, edit: &LiveEdit, was_ended: &dyn Fn() -> bool) -> Found {
+        let mut names: BTreeSet<Server> =
+            edit.added_addresses().iter().filter_map(resolve::name_of).collect();
+        let known = lock(&self.names);
+        names.retain(|name| !known.contains(name));
+        drop(known);
+        self.look_ups.find(names, was_ended)
     }
 
     /// The edits that wait, in their order.
@@ -130,6 +123,11 @@ impl LiveEdits {
     /// The edits in force, as commands.
     pub(crate) fn in_force(&self) -> Vec<String> {
         lock(&self.in_force).clone()
+    }
+
+    /// A configuration comes into force.
+    pub(crate) fn note_names(&self, arranged: &Arranged) {
+        *lock(&self.names) = resolve::names_of(arranged);
     }
 
     /// Notes the edits in force.
@@ -154,10 +152,14 @@ mod tests {
         LiveEdit::SwitchListener { listener: listener.to_owned(), on: false }
     }
 
+    fn sent() -> SentCommand {
+        SentCommand { from: "the test".to_owned(), command: "edit".to_owned() }
+    }
+
     #[test]
     fn commands_get_the_results_of_their_own_edits() {
         let edits = LiveEdits::default();
-        let make = |edits: &LiveEdits, name| edits.make(edit(name), &Config::default(), &|| false);
+        let make = |edits: &LiveEdits, name| edits.make((edit(name), sent()), &|| false);
         assert!(make(&edits, "early").is_err(), "no thread takes edits yet");
         edits.connect(eventfd(0, EventfdFlags::CLOEXEC).expect("a counter"));
         let refused = || Err("no such listener".to_owned());
@@ -170,8 +172,8 @@ mod tests {
             let mut seen = 0;
             while seen < 2 {
                 for order in edits.take() {
-                    let (taken, _) = order.take().expect("the command waits");
-                    order.report(if taken == edit("a") { Ok(true) } else { refused() });
+                    let taken = order.take().expect("the command waits");
+                    order.report(if taken.edit == edit("a") { Ok(true) } else { refused() });
                     seen += 1;
                 }
                 thread::yield_now();
@@ -187,9 +189,10 @@ mod tests {
     fn edits_beyond_the_limit_are_refused() {
         let edits = LiveEdits::default();
         edits.connect(eventfd(0, EventfdFlags::CLOEXEC).expect("a counter"));
-        let (order, _result) = Order::new((edit("a"), Found::new()));
+        let request = EditRequest { edit: edit("a"), found: Found::new(), sent: sent() };
+        let (order, _result) = Order::new(request);
         lock(&edits.waiting).extend(std::iter::repeat_n(order, WAITING_MAX));
-        let refusal = edits.make(edit("b"), &Config::default(), &|| false);
+        let refusal = edits.make((edit("b"), sent()), &|| false);
         let refusal = refusal.expect_err("there is no room");
         assert!(refusal.contains("too many changes wait"), "{refusal}");
         assert_eq!(edits.take().len(), WAITING_MAX);
@@ -202,7 +205,7 @@ mod tests {
         let looks = std::cell::Cell::new(0);
         let was_ended = || looks.replace(looks.get() + 1) > 1;
         let began = Instant::now();
-        let result = edits.make(edit("a"), &Config::default(), &was_ended);
+        let result = edits.make((edit("a"), sent()), &was_ended);
         assert!(result.expect_err("no thread takes it").contains("was not made"));
         assert!(edits.take().is_empty() && began.elapsed() < WAIT_MAX);
     }

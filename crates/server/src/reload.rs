@@ -24,6 +24,7 @@ use crate::certificates::{self, TlsLoader};
 use crate::configuration::Configuration;
 use crate::delivery::Delivery;
 use crate::events::{self, EventKind};
+use crate::live_edits::EditRequest;
 use crate::log;
 use crate::start::Mail;
 use crate::threads;
@@ -93,17 +94,26 @@ impl Reloader {
         self.configuration.reload(&mut self.loader);
     }
 
-    /// Makes the edits that commands wait for.
-    fn make_edits(&mut self) {
-        let Some(operations) = self.configuration.operations.clone() else { return };
-        for order in operations.edits.take() {
-            let Some((edit, found)) = order.take() else { continue };
+    /// Makes the edits that commands wait for. Returns whether there were any.
+    fn make_edits(&mut self) -> bool {
+        let Some(operations) = self.configuration.operations.clone() else { return false };
+        let orders = operations.edits.take();
+        let has_any = !orders.is_empty();
+        for order in orders {
+            let Some(EditRequest { edit, found, sent }) = order.take() else { continue };
+            let before = self.configuration.arranged.generation;
             // Earlier TLS settings must not arrive after those of the edited configuration.
-            order.report(match self.delivery.retry() {
+            let result = match self.delivery.retry() {
                 0 => self.configuration.edit(&edit, &found, &mut self.loader),
                 _ => Err("the mailbox of a worker is full; help: try again".to_owned()),
-            });
+            };
+            // Some workers may use the edit although the command gets an error.
+            if self.configuration.arranged.generation != before {
+                sent.audit();
+            }
+            order.report(result);
         }
+        has_any
     }
 
     /// The TLS files of the configuration in force.
@@ -114,6 +124,16 @@ impl Reloader {
     /// The configuration file and those that it includes, if they are watched.
     fn file(&self) -> Vec<PathBuf> {
         self.configuration.watched()
+    }
+
+    /// Watches the TLS files of the configuration in force, and `file`, from now on.
+    fn follow(&mut self, watched: &mut Watched, file: Vec<PathBuf>) {
+        let paths = self.paths();
+        if (&paths, &file) != (&watched.paths, &watched.file) {
+            *watched = Watched::new(paths, file);
+            // Files that change before they are watched are read again.
+            self.seen = Signature(Vec::new());
+        }
     }
 
     /// Reads all TLS files again and delivers the new plan. If a file is broken, the previous plan stays in force.
@@ -156,9 +176,7 @@ impl Reloader {
     /// Starts a thread that watches the files until the process ends. Notifying the returned signal makes it
     /// reload.
     pub(crate) fn watch(mut self) -> std::io::Result<ReloadSignal> {
-        let mut paths = self.paths();
-        let mut file = self.file();
-        let mut watcher = watcher_of(&paths, &file);
+        let mut watched = Watched::new(self.paths(), self.file());
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         let event_reader = event.try_clone()?;
         if let Some(operations) = &self.configuration.operations {
@@ -169,35 +187,50 @@ impl Reloader {
         let work = move || {
             let mut notified = false;
             loop {
-                let now = Signature::of_paths(&paths);
-                let file_now = Signature::of_paths(&file);
+                let now = Signature::of_paths(&watched.paths);
+                let file_now = Signature::of_paths(&watched.file);
                 if notified || file_now != self.seen_file {
                     self.reload_all();
                     (self.seen, self.seen_file) = (now, file_now);
-                    let changed = (self.paths(), self.file());
-                    if changed.1 != file {
-                        self.seen_file = Signature::of_paths(&changed.1);
+                    let file = self.file();
+                    if file != watched.file {
+                        self.seen_file = Signature::of_paths(&file);
                     }
-                    if (&changed.0, &changed.1) != (&paths, &file) {
-                        (paths, file) = changed;
-                        watcher = watcher_of(&paths, &file);
-                        // Files that change before they are watched are read again.
-                        self.seen = Signature(Vec::new());
-                    }
+                    self.follow(&mut watched, file);
                 } else if now != self.seen {
                     self.seen = now;
                     self.reload_certificates();
                 }
                 let pending = self.delivery.retry();
                 let wait_max = if pending > 0 { &RETRY_EVERY } else { &CHECK_EVERY };
-                notified = wait(watcher.as_ref(), &event_reader, wait_max)
+                notified = wait(watched.watcher.as_ref(), &event_reader, wait_max)
                     && ordered.swap(false, Ordering::SeqCst);
-                self.make_edits();
+                if self.make_edits() {
+                    // Edits add and remove pools, which name files of their own.
+                    let file = watched.file.clone();
+                    self.follow(&mut watched, file);
+                }
                 self.loader.rotate_tickets(unix_seconds());
             }
         };
         threads::spawn("reload", work)?;
         Ok(ReloadSignal { event, is_ordered })
+    }
+}
+
+/// The files whose changes make the thread reload.
+struct Watched {
+    /// The TLS files.
+    paths: Vec<PathBuf>,
+    /// The configuration file and those that it includes, if they are watched.
+    file: Vec<PathBuf>,
+    watcher: Option<OwnedFd>,
+}
+
+impl Watched {
+    fn new(paths: Vec<PathBuf>, file: Vec<PathBuf>) -> Self {
+        let watcher = watcher_of(&paths, &file);
+        Self { paths, file, watcher }
     }
 }
 
@@ -323,6 +356,7 @@ mod tests {
             arranged,
             workers: vec![worker],
             takeover: false,
+            look_ups: Default::default(),
             managed: Vec::new(),
             operations: None,
         };

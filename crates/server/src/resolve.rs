@@ -2,20 +2,21 @@
 //! (`tidegate check`).
 //! In: a configuration, the longest wait of a check; a name. Out: addresses; a finding for each name that has no address.
 //! Never: waits longer than the given time, whatever the resolver does, except at the start. Holds up the thread that reloads for
-//! the name of an edit.
-//! Limits: `THREADS_MAX` names of a configuration are resolved at once, and as many of edits; a reload waits for `RELOAD_WAIT_MAX`
+//! the name of an edit. Resolves the name of a removed server.
+//! Limits: `THREADS_MAX` names are resolved at once by reloads, and as many by edits; a reload waits for `RELOAD_WAIT_MAX`
 //! for all names together, an edit for `EDIT_WAIT_MAX`. A lookup that takes longer keeps its thread until it ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use tidegate_base::{Address, loopback_addresses};
+use tidegate_config::arrange::Arranged;
 use tidegate_config::findings::{Finding, Owner};
-use tidegate_config::model::{Config, ServerAddress};
+use tidegate_config::model::{Config, ServerAddress, Upstream};
 use tidegate_config::report::Kind;
 
 use crate::threads::{self, Ended};
@@ -24,9 +25,9 @@ use crate::threads::{self, Ended};
 const THREADS_MAX: usize = 16;
 /// How long a reload waits for all names. Shorter than a command waits for a reload, or for an edit that follows one.
 const RELOAD_WAIT_MAX: Duration = Duration::from_secs(15);
-/// How long an edit waits for its name.
+/// How long an edit waits for all of its names.
 const EDIT_WAIT_MAX: Duration = Duration::from_secs(5);
-/// How often a command that waits looks whether its connection was closed for a new one.
+/// How often a command that waits checks whether its connection was closed for a new one.
 const LOOK_SPAN: Duration = Duration::from_millis(50);
 
 /// A name and its port.
@@ -68,10 +69,13 @@ pub type Addresses = Vec<Vec<Vec<Address>>>;
 ///
 /// # Errors
 /// A finding for each server name that cannot be resolved.
-pub(crate) fn resolve_all(config: &Config) -> Result<Addresses, Vec<Finding>> {
-    let found = look_up_all(names_of(config), None, resolve);
-    let none = (&Config::default(), &Vec::new());
-    resolve_with(config, none, |server, _| of_found(&found, server)).map(|(addresses, _)| addresses)
+pub(crate) fn resolve_all(arranged: &Arranged) -> Result<Addresses, Vec<Finding>> {
+    let found = LookUps::default().find_all((names_of(arranged), None), &|| false, resolve);
+    let none = (&Arranged::default(), &Vec::new());
+    let of_found = |server: &Server, _: Option<&[Address]>| {
+        found.get(server).cloned().unwrap_or_else(|| Err("the name was not resolved".to_owned()))
+    };
+    resolve_with(arranged, none, of_found).map(|(addresses, _)| addresses)
 }
 
 /// As [`resolve_all`], for the configuration that follows `known`. Resolves nothing: names that `known` does not contain have the
@@ -80,11 +84,11 @@ pub(crate) fn resolve_all(config: &Config) -> Result<Addresses, Vec<Finding>> {
 /// # Errors
 /// A finding for each of these names that could not be resolved.
 pub(crate) fn resolve_new(
-    config: &Config,
-    known: (&Config, &Addresses),
+    next: &Arranged,
+    known: (&Arranged, &Addresses),
     found: &Found,
 ) -> Result<(Addresses, Vec<Unresolved>), Vec<Finding>> {
-    resolve_with(config, known, |server, earlier| match (earlier, found.get(server)) {
+    resolve_with(next, known, |server, earlier| match (earlier, found.get(server)) {
         (Some(addresses), _) => Ok(addresses.to_vec()),
         (None, Some(found)) => found.clone(),
         (None, None) => Err("another change has just removed the name; help: try again".to_owned()),
@@ -97,37 +101,37 @@ pub(crate) fn resolve_new(
 /// # Errors
 /// A finding for each other name that cannot be resolved.
 pub(crate) fn resolve_after(
-    config: &Config,
-    known: (&Config, &Addresses),
+    next: &Arranged,
+    known: (&Arranged, &Addresses),
+    look_ups: &LookUps,
 ) -> Result<(Addresses, Vec<Unresolved>), Vec<Finding>> {
-    let found = look_up_all(names_of(config), Some(RELOAD_WAIT_MAX), resolve);
-    resolve_with(config, known, |server, _| of_found(&found, server))
+    let deadline = Instant::now() + RELOAD_WAIT_MAX;
+    let found = look_ups.find_all((names_of(next), Some(deadline)), &|| false, resolve);
+    let late = || Err(format!("the name was not resolved within {RELOAD_WAIT_MAX:?}"));
+    resolve_with(next, known, |server, _| found.get(server).cloned().unwrap_or_else(late))
 }
 
-/// The names of the servers of a configuration.
-pub(crate) fn names_of(config: &Config) -> BTreeSet<Server> {
-    let servers = config.pools.iter().flat_map(|pool| &pool.servers);
-    let name = |address: &ServerAddress| match address {
+/// The names of the servers of a configuration. Removed ones are left out.
+pub(crate) fn names_of(arranged: &Arranged) -> BTreeSet<Server> {
+    arranged.servers().filter_map(|(_, server)| name_of(&server.address)).collect()
+}
+
+/// The name in an address.
+pub(crate) fn name_of(address: &ServerAddress) -> Option<Server> {
+    match address {
         ServerAddress::Name(name, port) => Some((name.clone(), *port)),
         ServerAddress::Ip(_) | ServerAddress::Unix(_) => None,
-    };
-    servers.filter_map(|server| name(&server.address)).collect()
+    }
 }
 
-/// The result for a name. A name without one was not resolved in time.
-fn of_found(found: &Found, server: &Server) -> Result<Vec<Address>, String> {
-    let late = || Err(format!("the name was not resolved within {RELOAD_WAIT_MAX:?}"));
-    found.get(server).cloned().unwrap_or_else(late)
-}
-
-/// The lookups of names in edits, each on a separate thread.
-#[derive(Default)]
+/// Lookups of names on threads of their own. Clones count the same threads.
+#[derive(Clone, Default)]
 pub(crate) struct LookUps {
-    /// How many are in progress, with those that no command waits for any longer.
+    /// How many threads there are, with those whose results nobody waits for any longer.
     running: Arc<AtomicUsize>,
 }
 
-/// A lookup in progress.
+/// A thread that looks names up.
 struct Running(Arc<AtomicUsize>);
 
 impl Drop for Running {
@@ -136,79 +140,135 @@ impl Drop for Running {
     }
 }
 
+/// The names that no thread has taken yet.
+type Waiting = Arc<Mutex<BTreeSet<Server>>>;
+/// The way of the results.
+type Results = mpsc::Sender<(Server, Result<Vec<Address>, String>)>;
+
 impl LookUps {
-    /// The addresses of a name. Waits for `EDIT_WAIT_MAX` at most, or until `was_ended`.
-    ///
-    /// # Errors
-    /// The name has no address, is not resolved in time, or too many others are being resolved.
-    pub(crate) fn find(
-        &self,
-        server: &Server,
-        was_ended: &dyn Fn() -> bool,
-    ) -> Result<Vec<Address>, String> {
-        self.find_with((server, EDIT_WAIT_MAX), was_ended, resolve)
+    /// The addresses of the names in an edit. Waits for `EDIT_WAIT_MAX` for all of them together, or until `was_ended`.
+    pub(crate) fn find(&self, names: BTreeSet<Server>, was_ended: &dyn Fn() -> bool) -> Found {
+        self.find_within((names, EDIT_WAIT_MAX), was_ended, resolve)
     }
 
-    fn find_with(
+    fn find_within(
         &self,
-        (server, wait_max): (&Server, Duration),
+        (names, wait_max): (BTreeSet<Server>, Duration),
         was_ended: &dyn Fn() -> bool,
         look_up: LookUp,
-    ) -> Result<Vec<Address>, String> {
+    ) -> Found {
+        let deadline = Instant::now() + wait_max;
+        let mut found = self.find_all((names.clone(), Some(deadline)), was_ended, look_up);
+        for name in names {
+            found.entry(name).or_insert_with(|| {
+                Err(format!(
+                    "the name was not resolved within {wait_max:?}; help: try again, or use an IP address"
+                ))
+            });
+        }
+        found
+    }
+
+    /// Resolves names, several at once. Those without a result were not resolved before the deadline (`None`: all are waited
+    /// for), or before `was_ended`.
+    fn find_all(
+        &self,
+        (names, deadline): (BTreeSet<Server>, Option<Instant>),
+        was_ended: &dyn Fn() -> bool,
+        look_up: LookUp,
+    ) -> Found {
+        let waiting = Arc::new(Mutex::new(names));
+        let (sender, results) = mpsc::channel();
+        let mut refusal = None;
+        for number in 0..THREADS_MAX {
+            let Some(first) = take_name(&waiting) else { break };
+            let begun = self.begin((number, first.clone()), (&waiting, &sender), look_up);
+            // The threads that have begun resolve the names of the others, too.
+            if let Err(why) = begun {
+                lock(&waiting).insert(first);
+                refusal = (number == 0).then_some(why);
+                break;
+            }
+        }
+        drop(sender);
+        let mut found = Found::new();
+        while !was_ended() {
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            match results.recv_timeout(left.unwrap_or(LOOK_SPAN).min(LOOK_SPAN)) {
+                Ok((server, result)) => _ = found.insert(server, result),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) if left.is_some_and(|left| left.is_zero()) => break,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+        // Nobody waits for the rest.
+        let rest = core::mem::take(&mut *lock(&waiting));
+        if let Some(why) = refusal {
+            found.extend(rest.into_iter().map(|name| (name, Err(why.clone()))));
+        }
+        found
+    }
+
+    /// Begins a thread that resolves `first` and the names in `waiting`, one after the other.
+    fn begin(
+        &self,
+        (number, first): (usize, Server),
+        (waiting, sender): (&Waiting, &Results),
+        look_up: LookUp,
+    ) -> Result<(), String> {
         let before = self.running.fetch_add(1, Ordering::SeqCst);
         let running = Running(Arc::clone(&self.running));
         if before >= THREADS_MAX {
             return Err(format!("{THREADS_MAX} other names are being resolved; help: try again"));
         }
-        let (sender, result) = mpsc::channel();
-        let work = {
-            let server = server.clone();
-            move || {
-                let found = look_up(&server);
-                drop(running);
-                // The command may wait no longer.
-                let _ = sender.send(found);
-                Ended::AsPlanned
+        let (waiting, sender) = (Arc::clone(waiting), sender.clone());
+        let work = move || {
+            let mut next = Some(first);
+            while let Some(server) = next {
+                let result = look_up(&server);
+                next = sender.send((server, result)).ok().and_then(|()| take_name(&waiting));
             }
+            drop(running);
+            Ended::AsPlanned
         };
-        threads::spawn("name", work)
-            .map_err(|error| format!("the name cannot be resolved: {error}"))?;
-        let deadline = Instant::now() + wait_max;
-        while Instant::now() < deadline && !was_ended() {
-            match result.recv_timeout(LOOK_SPAN.min(wait_max)) {
-                Ok(found) => return found,
-                Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => {}
-            }
-        }
-        Err(format!(
-            "the name was not resolved within {wait_max:?}; help: try again, or use an IP address"
-        ))
+        let begun = threads::spawn(format!("names-{number}"), work);
+        begun.map(drop).map_err(|error| format!("the name cannot be resolved: {error}"))
     }
 }
 
-/// As [`resolve_after`]. `look_up` gets each name with the addresses that it had.
+fn take_name(waiting: &Waiting) -> Option<Server> {
+    lock(waiting).pop_first()
+}
+
+fn lock(waiting: &Waiting) -> MutexGuard<'_, BTreeSet<Server>> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// As [`resolve_after`]. `look_up` gets each name with the addresses that it had. Removed servers keep their addresses.
 fn resolve_with(
-    config: &Config,
-    known: (&Config, &Addresses),
+    next: &Arranged,
+    known: (&Arranged, &Addresses),
     look_up: impl Fn(&Server, Option<&[Address]>) -> Result<Vec<Address>, String>,
 ) -> Result<(Addresses, Vec<Unresolved>), Vec<Finding>> {
+    let known_at = |(pool, server): (usize, usize)| known.1.get(pool)?.get(server);
     let mut earlier: BTreeMap<Server, &Vec<Address>> = BTreeMap::new();
-    for (pool, addresses) in known.0.pools.iter().zip(known.1) {
-        for (server, addresses) in pool.servers.iter().zip(addresses) {
-            if let ServerAddress::Name(name, port) = &server.address {
-                earlier.insert((name.clone(), *port), addresses);
-            }
+    for (at, server) in known.0.servers() {
+        if let (Some(name), Some(addresses)) = (name_of(&server.address), known_at(at)) {
+            earlier.insert(name, addresses);
         }
     }
     let mut resolved: BTreeMap<Server, Result<Vec<Address>, String>> = BTreeMap::new();
     let mut findings = Vec::new();
     let mut unresolved = Vec::new();
-    let mut pools = Vec::with_capacity(config.pools.len());
-    for (index, pool) in config.pools.iter().enumerate() {
-        let addresses_of = |address: &ServerAddress| match address {
+    let mut pools = Vec::with_capacity(next.config.pools.len());
+    for (index, (pool, life)) in next.config.pools.iter().zip(&next.pools).enumerate() {
+        let addresses_of = |(at, server): (usize, &Upstream)| match &server.address {
             ServerAddress::Ip(address) => vec![Address::Tcp(*address)],
             ServerAddress::Unix(path) => vec![Address::Unix(path.clone())],
+            // It has the index that it had.
+            ServerAddress::Name(..) if life.is_server_gone(at) => {
+                known_at((index, at)).cloned().unwrap_or_default()
+            }
             ServerAddress::Name(name, port) => {
                 let server = (name.clone(), *port);
                 let known = earlier.get(&server).map(|known| known.as_slice());
@@ -227,8 +287,7 @@ fn resolve_with(
                 }
             }
         };
-        let servers: Vec<_> = pool.servers.iter().map(|server| &server.address).collect();
-        pools.push(servers.into_iter().map(addresses_of).collect());
+        pools.push(pool.servers.iter().enumerate().map(addresses_of).collect());
     }
     if findings.is_empty() { Ok((pools, unresolved)) } else { Err(findings) }
 }
@@ -242,7 +301,10 @@ fn finding(pool: usize, name: &str, port: u16, what: String) -> Finding {
 fn check_with(config: &Config, wait_max: Duration, look_up: LookUp) -> Vec<Finding> {
     let late =
         format!("the name was not resolved within {wait_max:?}; help: --offline skips this check");
-    let found = look_up_all(names_of(config), Some(wait_max), look_up);
+    let servers = config.pools.iter().flat_map(|pool| &pool.servers);
+    let names = servers.filter_map(|server| name_of(&server.address)).collect();
+    let deadline = Instant::now() + wait_max;
+    let found = LookUps::default().find_all((names, Some(deadline)), &|| false, look_up);
     let mut findings = Vec::new();
     for (index, pool) in config.pools.iter().enumerate() {
         for server in &pool.servers {
@@ -256,40 +318,6 @@ fn check_with(config: &Config, wait_max: Duration, look_up: LookUp) -> Vec<Findi
         }
     }
     findings
-}
-
-/// Resolves names, several at once. Those without a result were not resolved within `wait_max`; `None`: all are waited for.
-fn look_up_all(names: BTreeSet<Server>, wait_max: Option<Duration>, look_up: LookUp) -> Found {
-    let (count, waiting) = (names.len(), Arc::new(Mutex::new(names)));
-    let (sender, results) = mpsc::channel::<(Server, Result<Vec<Address>, String>)>();
-    for number in 0..count.min(THREADS_MAX) {
-        let (waiting, sender) = (Arc::clone(&waiting), sender.clone());
-        let work = move || {
-            while let Some(server) = waiting.lock().ok().and_then(|mut names| names.pop_first()) {
-                let result = look_up(&server);
-                if sender.send((server, result)).is_err() {
-                    break;
-                }
-            }
-            Ended::AsPlanned
-        };
-        // If the thread cannot be started, the other threads resolve its names, or they count as late.
-        let _ = threads::spawn(format!("names-{number}"), work);
-    }
-    drop(sender);
-    let deadline = wait_max.map(|span| Instant::now() + span);
-    let mut found = Found::new();
-    loop {
-        let next = match deadline {
-            None => results.recv().ok(),
-            Some(deadline) => {
-                results.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
-            }
-        };
-        // Without a result every name is resolved, because the threads have dropped their senders, or it is too late.
-        let Some((server, result)) = next else { return found };
-        found.insert(server, result);
-    }
 }
 
 /// The addresses of a name, at least one, or why it has none.
@@ -338,7 +366,7 @@ mod tests {
 
     #[test]
     fn edits_resolve_no_names_on_the_thread_that_reloads() {
-        let (before, after) = (config_of("known:1"), config_of("known:1\", \"new:2"));
+        let (before, after) = (arranged("known:1"), arranged("known:1\", \"new:2"));
         let known = (&before, &vec![vec![address()]]);
         let server = ("new".to_owned(), 2);
         let found = |result| Found::from([(server.clone(), result)]);
@@ -353,32 +381,79 @@ mod tests {
     }
 
     #[test]
+    fn removed_names_keep_their_addresses_and_are_resolved_when_they_come_back() {
+        let other = |last| vec![Address::Tcp(([10, 0, 0, last], 1).into())];
+        let first = arranged("a:1\", \"b:2");
+        let addresses = vec![vec![other(1), other(2)]];
+        let after = |before: &Arranged, servers| {
+            let in_use = before.removed().collect();
+            before.next(config_of(servers), &in_use).expect("indexes are free")
+        };
+        let removed = after(&first, "a:1");
+        assert_eq!(names_of(&removed), [("a".to_owned(), 1)].into());
+        // Neither an edit nor a reload needs the name of the removed server.
+        let known = (&first, &addresses);
+        let (kept, _) = resolve_new(&removed, known, &Found::new()).expect("it keeps its own");
+        assert_eq!(kept, addresses);
+        let play = |server: &Server, _: Option<&[Address]>| {
+            assert_eq!(server.0, "a");
+            Ok(other(1))
+        };
+        assert_eq!(resolve_with(&removed, known, play), Ok((addresses.clone(), Vec::new())));
+        let back = after(&removed, "a:1\", \"b:2");
+        let found = Found::from([(("b".to_owned(), 2), Ok(other(3)))]);
+        let (renewed, _) = resolve_new(&back, (&removed, &addresses), &found).expect("both");
+        assert_eq!(renewed, [[other(1), other(3)]]);
+    }
+
+    fn names<const N: usize>(names: [&str; N]) -> BTreeSet<Server> {
+        names.map(|name| (name.to_owned(), 1)).into()
+    }
+
+    #[test]
     fn look_ups_of_edits_are_bounded_in_time_and_number() {
         let look_ups = LookUps::default();
-        let find = |name: &str, wait_max| {
-            look_ups.find_with((&(name.to_owned(), 1), wait_max), &|| false, play)
+        let find = |of, wait_max, was_ended: &dyn Fn() -> bool| {
+            look_ups.find_within((of, wait_max), was_ended, play).into_values().collect::<Vec<_>>()
         };
-        let long = Duration::from_secs(60);
-        assert_eq!(find("good", long), Ok(address()));
-        assert_eq!(find("bad", long), Err("no such name".to_owned()));
-        let stuck = ("stuck".to_owned(), 1);
-        let left = look_ups.find_with((&stuck, long), &|| true, play);
-        assert!(left.is_err(), "the client was disconnected");
-        for _ in 1..THREADS_MAX {
-            let error = find("stuck", Duration::from_millis(1)).expect_err("it is late");
-            assert!(error.contains("was not resolved within 1ms"), "{error}");
+        let (long, short) = (Duration::from_secs(60), Duration::from_millis(1));
+        let both = find(names(["bad", "good"]), long, &|| false);
+        assert_eq!(both, [Err("no such name".to_owned()), Ok(address())]);
+        let left = find(names(["stuck"]), long, &|| true);
+        assert!(left[0].is_err(), "the client was disconnected");
+        let began = Instant::now();
+        let many: BTreeSet<Server> =
+            (2..THREADS_MAX as u16).map(|at| ("stuck".into(), at)).collect();
+        let late = find(many, Duration::from_millis(100), &|| false);
+        assert!(began.elapsed() < long / 2, "the time is for all of them together");
+        for result in late {
+            let error = result.expect_err("it is late");
+            assert!(error.contains("was not resolved within 100ms"), "{error}");
         }
-        let error = find("good", long).expect_err("all threads are in use");
-        assert!(error.contains("16 other names are being resolved"), "{error}");
+        // One thread is left for two names, and no thread after that.
+        assert_eq!(find(names(["a", "good"]), long, &|| false), [Ok(address()), Ok(address())]);
+        assert!(find(names(["stuck"]), short, &|| false)[0].is_err());
+        let refused = find(names(["bad", "good"]), long, &|| false);
+        for result in refused {
+            let error = result.expect_err("all threads are in use");
+            assert!(error.contains("16 other names are being resolved"), "{error}");
+        }
     }
 
     #[test]
     fn names_that_are_late_at_a_reload_do_not_delay_others() {
-        let names = ["stuck", "good", "bad"].map(|name| (name.to_owned(), 1));
-        let found = look_up_all(names.into(), Some(Duration::from_secs(2)), play);
+        let look_ups = LookUps::default();
+        let find = |names, deadline| look_ups.find_all((names, deadline), &|| false, play);
+        let deadline = Some(Instant::now() + Duration::from_secs(2));
+        let found = find(names(["stuck", "good", "bad"]), deadline);
         let known: Vec<&str> = found.keys().map(|(name, _)| name.as_str()).collect();
         assert_eq!(known, ["bad", "good"]);
-        assert_eq!(look_up_all([("good".to_owned(), 1)].into(), None, play).len(), 1);
+        assert_eq!(find(names(["good"]), None).len(), 1);
+        assert_eq!(look_ups.running.load(Ordering::SeqCst), 1, "the thread that waits counts");
+    }
+
+    fn arranged(server: &str) -> Arranged {
+        Arranged::first(config_of(server))
     }
 
     fn config_of(server: &str) -> Config {

@@ -171,17 +171,24 @@ impl Snapshot {
         self.pool_lives.get(usize::from(index)).is_some_and(|pool| pool.life.is_gone())
     }
 
+    /// Whether the configuration has a pool with this index that was not removed.
+    pub(crate) fn has_pool(&self, index: u16) -> bool {
+        self.pool_lives.get(usize::from(index)).is_some_and(|pool| !pool.life.is_gone())
+    }
+
     /// Whether a connection to a server that was opened in `generation` may be used for other requests. It may not
     /// if the server was removed since, or if connections are set up in another way now.
     pub(crate) fn may_keep(&self, pool: u16, server: u16, generation: Generation) -> bool {
-        self.pool_lives
-            .get(usize::from(pool))
-            .is_some_and(|pool| !is_gone(pool, server) && pool.connects_since <= generation)
+        self.pool_lives.get(usize::from(pool)).is_some_and(|pool| {
+            !pool.is_server_gone(usize::from(server)) && pool.connects_since <= generation
+        })
     }
 
     /// Whether a server was removed.
     pub(crate) fn is_server_gone(&self, pool: u16, server: u16) -> bool {
-        self.pool_lives.get(usize::from(pool)).is_some_and(|pool| is_gone(pool, server))
+        self.pool_lives
+            .get(usize::from(pool))
+            .is_some_and(|pool| pool.is_server_gone(usize::from(server)))
     }
 
     /// The settings of route `index`.
@@ -202,12 +209,6 @@ impl Snapshot {
             Bind::Unix(path) => Address::Unix(path.clone()),
         }
     }
-}
-
-/// Whether a server was removed, by itself or with its pool.
-fn is_gone(pool: &PoolLife, server: u16) -> bool {
-    let server = pool.servers.get(usize::from(server));
-    pool.life.is_gone() || server.is_none_or(|server| server.life.is_gone())
 }
 
 /// The fields that are not forwarded from clients of a listener.

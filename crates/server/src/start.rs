@@ -49,7 +49,7 @@ use crate::ports;
 use crate::predecessor::{Heritage, Predecessor};
 use crate::randomness::random_seed;
 use crate::reload::{self, ReloadSignal, Reloader};
-use crate::resolve::{self, Addresses};
+use crate::resolve::{self, Addresses, LookUps};
 use crate::service_manager;
 use crate::snapshot::Numbers;
 use crate::staged_certificates::StagedCertificates;
@@ -169,7 +169,7 @@ impl Files {
     fn read(loader: &mut TlsLoader, arranged: &Arranged) -> Result<Self, StartError> {
         let loaded = loader.load_arranged(arranged, reload::unix_seconds());
         let config = &arranged.config;
-        let (tls, addresses) = match (loaded, resolve::resolve_all(config)) {
+        let (tls, addresses) = match (loaded, resolve::resolve_all(arranged)) {
             (Ok(tls), Ok(addresses)) => (tls, addresses),
             (tls, addresses) => {
                 let faults = tls.err().unwrap_or_default().into_iter().map(Finding::from);
@@ -334,7 +334,7 @@ impl RunningWorkers {
         let opening = predecessor.is_some().then_some(opening);
         let beating = self.accounts.clone();
         let counts = (self.registry.clone(), self.accounts.clone(), Arc::clone(&roster));
-        let shown = (&plan.arranged.config, inventory, plan.process.clone());
+        let shown = (&*plan.arranged, inventory, plan.process.clone());
         let parts = (&plan.tls, &*plan.addresses);
         let operations = start_admin(self.interface, shown, counts, parts, (senders(), opening))?;
         let transfer_source =
@@ -368,6 +368,7 @@ impl RunningWorkers {
             takeover,
             operations: operations.clone(),
             checks,
+            look_ups: LookUps::default(),
             managed: managed.clone(),
         };
         let watching = Reloader::new(configuration, loader, seen).watch();
@@ -627,12 +628,13 @@ const DRAIN_PARTS: u32 = 2;
 /// Starts the admin interface, if there is one.
 fn start_admin(
     interface: Option<admin::Interface>,
-    (config, inventory, process): (&Arc<Config>, Inventory, ProcessState),
+    (arranged, inventory, process): (&Arranged, Inventory, ProcessState),
     (registry, accounts, roster): (Option<Arc<Registry>>, Vec<Arc<Accounts>>, Arc<Roster>),
     (tls, addresses): (&Arc<TlsPlan>, &Addresses),
     (workers, opening): (Vec<Sender<Mail>>, Option<mpsc::Receiver<()>>),
 ) -> Result<Option<Arc<Operations>>, StartError> {
     let (Some(interface), Some(registry)) = (interface, registry) else { return Ok(None) };
+    let config = &arranged.config;
     let operations = Arc::new(Operations {
         config: Mutex::new(Arc::clone(config)),
         inventory: Mutex::new(inventory),
@@ -652,7 +654,8 @@ fn start_admin(
         staged: StagedCertificates::default(),
         profiler: admin::Profiler::default(),
     });
-    operations.names.note(config, addresses, &[]);
+    operations.names.note(arranged, addresses, &[]);
+    operations.edits.note_names(arranged);
     log::banner(format_args!("tidegate: admin interface on {}", interface.address()));
     interface
         .start(Arc::clone(&operations), opening)

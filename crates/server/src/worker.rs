@@ -672,7 +672,9 @@ impl WorkerPool {
             if *before != life.life.since {
                 self.idle.forget_endurance(server);
                 self.shared.forget(server);
-                self.preferred_address[server] = 0;
+                if let Some(preferred) = self.preferred_address.get_mut(server) {
+                    *preferred = 0;
+                }
             }
         }
         self.permits.change(&mut self.state, count);

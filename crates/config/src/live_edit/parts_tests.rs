@@ -273,6 +273,34 @@ fn refusals_state_the_reason_and_change_nothing() {
 }
 
 #[test]
+fn pool_can_be_removed_once_no_entry_of_a_map_in_force_names_it() {
+    let choice = "{ pool = { map = \"hosts\", key = \"{host}\", default = \"p\" } }";
+    let text = format!(
+        "{FILE}[[route]]\nlistener = \"web\"\nproxy = {choice}\n\
+         [map.hosts]\nentries = {{ \"b.example\" = \"idle\", \"c.example\" = \"t\" }}\n"
+    )
+    .replace("[[route]]\nproxy = \"p\"\n", "");
+    let mut config = parse(&text, "the test").unwrap_or_else(|errors| panic!("{errors}"));
+    let before = config.clone();
+    let named = EditFiles { maps_naming: &|_| vec!["hosts".to_owned()], ..no_files() };
+    let refusal = remove_pool("idle").apply(&mut config, &named).expect_err("a map names it");
+    assert!(refusal.contains("is used by [map.hosts]; help"), "{refusal}");
+    assert!(remove_pool("p").apply(&mut config, &no_files()).is_err(), "it is the default");
+    assert_eq!(config, before);
+    // A command has removed the entry of the file.
+    assert_eq!(remove_pool("idle").apply(&mut config, &no_files()), Ok(true));
+    let pools: Vec<&str> = config.pools.iter().map(|pool| pool.name.as_str()).collect();
+    assert_eq!(pools, ["p", "q", "t"]);
+    let of_route = |config: &Config, at: usize| config.routes[at].pools().collect::<Vec<_>>();
+    assert_eq!(of_route(&config, 2), [0, 2]);
+    // The file still has the entry.
+    let route = add_route(&format!("{{ path = \"/n\", proxy = {choice} }}"), Some("*"));
+    assert_eq!(route.apply(&mut config, &no_files()), Ok(true));
+    assert_eq!(of_route(&config, 2), [0, 2]);
+    assert_eq!(parse(&text, "the test").expect("it is valid").pools.len(), 4);
+}
+
+#[test]
 fn commands_add_a_bounded_number_of_routes() {
     let mut config = file();
     for at in 0..route::ADDED_MAX {

@@ -1,13 +1,14 @@
 //! Edits of pools: a pool that a command adds or removes.
 //! In: a configuration, the name of a pool, its settings as TOML. Out: the edited configuration, or why it cannot be edited.
-//! Never: removes a pool that a part of the configuration uses.
+//! Never: removes a pool that a part of the configuration uses, or that an entry of a map in force names. Entries of the
+//! configuration that a command has removed or replaced do not count.
 //! Limits: `POOLS_MAX` pools.
 
 use std::sync::Arc;
 
 use super::{EditFiles, LiveEdit, certificate, compare_servers, kept, listed, stated};
 use crate::arrange::INDEXES_MAX;
-use crate::model::{Config, Origin, Pool, Stated};
+use crate::model::{Action, Config, Origin, Pool, PoolChoice, Proxy, Route, Stated};
 use crate::names::route_names;
 
 /// Maximum number of pools of a configuration to which a command adds one.
@@ -37,22 +38,32 @@ pub(super) fn add(
 }
 
 /// Removes a pool that nothing uses. The indexes of the pools after it change.
-pub(super) fn remove(config: &mut Config, name: &str) -> Result<bool, String> {
+pub(super) fn remove(
+    config: &mut Config,
+    name: &str,
+    files: &EditFiles<'_>,
+) -> Result<bool, String> {
     let Some(at) = config.pools.iter().position(|pool| pool.name == name) else {
         let known = config.pools.iter().map(|pool| pool.name.clone());
         return Err(format!("no pool {name:?}; the pools are: {}", listed(known)));
     };
-    let users = users_of(config, at);
+    let mut users = users_of(config, at);
+    users.extend((files.maps_naming)(name).into_iter().map(|map| format!("[map.{map}]")));
     if !users.is_empty() {
         return Err(format!(
-            "pool {name:?} is used by {}; help: remove these first, such as with del route, or let them use another pool",
+            "pool {name:?} is used by {}; help: remove these first, such as with del route or del map, or let them use another pool",
             listed(users.into_iter())
         ));
     }
     config.origins.pools(config.pools.len()).remove(at);
     config.pools.remove(at);
     let index_of = |pool: usize| if pool > at { pool - 1 } else { pool };
-    config.routes.iter_mut().for_each(|route| route.map_pools(index_of));
+    for route in &mut config.routes {
+        if let Action::Proxy(Proxy { pool: PoolChoice::Map(choice), .. }) = &mut route.action {
+            choice.pools.retain(|pool| *pool != at);
+        }
+        route.map_pools(index_of);
+    }
     let forwards = config.listeners.iter_mut().filter_map(|listener| listener.forward.as_mut());
     forwards.for_each(|forward| forward.map_pools(index_of));
     Ok(true)
@@ -62,8 +73,17 @@ pub(super) fn remove(config: &mut Config, name: &str) -> Result<bool, String> {
 fn users_of(config: &Config, at: usize) -> Vec<String> {
     let name = &config.pools[at].name;
     let routes = config.routes.iter().zip(route_names(config));
-    let routes =
-        routes.filter(|(route, _)| route.pools().chain(route.also_used()).any(|pool| pool == at));
+    let uses = |route: &Route| match &route.action {
+        // The entries of the map are those in force.
+        Action::Proxy(Proxy { pool: PoolChoice::Map(choice), .. }) => choice.default == Some(at),
+        Action::Proxy(proxy) => proxy.pool.pools().any(|pool| pool == at),
+        _ => false,
+    };
+    let chosen =
+        |route: &Route| route.handling.hooks.as_ref().is_some_and(|of| of.pools.contains(&at));
+    let routes = routes.filter(|(route, _)| {
+        uses(route) || chosen(route) || route.also_used().any(|pool| pool == at)
+    });
     let listeners = config.listeners.iter().filter(|listener| {
         listener.forward.as_ref().is_some_and(|forward| forward.pools().any(|pool| pool == at))
     });

@@ -33,7 +33,7 @@ pub struct MapChoice {
     pub key: Template,
     /// The index of the pool of requests whose text matches no key of the map; `None`: such requests get a 404 response.
     pub default: Option<usize>,
-    /// The index of the pool of each value of the map, by the number of the value. Empty until the map is read.
+    /// The index of the pool of each value of the map, except of pools that a command has removed. Empty until the map is read.
     pub pools: Vec<usize>,
 }
 

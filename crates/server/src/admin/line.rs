@@ -15,7 +15,7 @@ use super::command::{self, Outcome, Reply};
 use super::connection::Connection;
 use super::token::Rights;
 use super::words::words_of;
-use super::{Caller, Input, Operations, certificates, wait};
+use super::{Caller, Input, Operations, SentCommand, certificates, wait};
 use crate::staged_certificates::PEM_BYTES_MAX;
 
 /// Maximum number of commands of a line.
@@ -181,7 +181,7 @@ fn complete(
 ) -> String {
     match outcome {
         Ok(Reply::Profile(plan)) => {
-            super::audit(caller, &words.join(" "));
+            SentCommand::new(caller, words).audit();
             match plan.record(operations, || connection.has_client_left()) {
                 Ok(profile) => profile + "\n",
                 Err(why) => format!("error: {why}\n\n"),
@@ -196,12 +196,13 @@ fn complete(
         }
         Ok(Reply::Pending(pending)) => {
             connection.mark_pending();
-            let outcome = pending.run(operations, &|| connection.was_ended());
+            let sent = SentCommand::new(caller, words);
+            let outcome = pending.run(operations, sent, &|| connection.was_ended());
             complete((outcome, words), caller, operations, connection, waits_until)
         }
         Ok(Reply::Shown(text)) => text + "\n",
         Ok(Reply::Changed(text)) => {
-            super::audit(caller, &words.join(" "));
+            SentCommand::new(caller, words).audit();
             text + "\n"
         }
         Err(why) => format!("error: {why}\n\n"),
@@ -232,6 +233,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use std::time::{Instant, SystemTime};
 
+    use rustix::event::{EventfdFlags, eventfd};
     use tidegate_config::arrange::Arranged;
 
     use super::super::connection::{Places, Stream};
@@ -520,6 +522,29 @@ mod tests {
         });
         drop(clients);
         assert_eq!(operations.places.open(), 0);
+    }
+
+    #[test]
+    fn edit_of_a_client_that_has_left_states_its_command() {
+        let operations = operations();
+        operations.edits.connect(eventfd(0, EventfdFlags::CLOEXEC).expect("a counter"));
+        let (mut client, own) = UnixStream::pair().expect("a pair of sockets");
+        client.write_all(b"disable listener web\n").expect("room");
+        let connection = operations.places.take(Stream::Unix(own)).expect("a place");
+        std::thread::scope(|scope| {
+            let (caller, operations) = (caller_with(Arc::default()), &operations);
+            scope.spawn(move || serve_any(connection, &caller, operations));
+            let request = loop {
+                if let Some(request) = operations.edits.take().pop_front().and_then(|it| it.take())
+                {
+                    break request;
+                }
+                std::thread::yield_now();
+            };
+            operations.places.end_all();
+            let command = "disable listener web".to_owned();
+            assert_eq!(request.sent, SentCommand { from: "the test".to_owned(), command });
+        });
     }
 
     #[test]

@@ -518,8 +518,24 @@ fn open_unix(path: &str) -> io::Result<UnixListener> {
     listener
 }
 
-/// Logs a change that a client made.
-fn audit(caller: &Caller, command: &str) {
-    log::audit(format_args!("admin: {} ran: {command}", caller.from));
-    crate::events::note(EventKind::Admin, format_args!("{} ran: {command}", caller.from));
+/// A command that a client has sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SentCommand {
+    /// The client.
+    pub(crate) from: String,
+    /// The words of the command.
+    pub(crate) command: String,
+}
+
+impl SentCommand {
+    fn new(caller: &Caller, words: &[&str]) -> Self {
+        Self { from: caller.from.clone(), command: words.join(" ") }
+    }
+
+    /// Logs that the command has changed something.
+    pub(crate) fn audit(&self) {
+        let Self { from, command } = self;
+        log::audit(format_args!("admin: {from} ran: {command}"));
+        crate::events::note(EventKind::Admin, format_args!("{from} ran: {command}"));
+    }
 }

@@ -1,6 +1,8 @@
 //! Commands that wait for the thread that reloads: edits, certificates that are put in force, and reloads.
 //! In: the command, whether its client is still served. Out: the outcome of the command.
-//! Limits: those of `LiveEdits::make` and `Reloads::wait_for`. A waiting client gives its place to others; see `connection.rs`.
+//! Never: logs who has edited the configuration. The thread that makes an edit does, because the client may be gone by then.
+//! Limits: those of `LiveEdits::make` and `Reloads::wait_for`. A waiting client gives its place to others; see
+//! `connection.rs`.
 
 use std::sync::Arc;
 
@@ -9,9 +11,9 @@ use tidegate_config::live_edit::LiveEdit;
 use tidegate_config::model::GivenCertificate;
 use tidegate_config::names::route_names;
 
-use super::Operations;
 use super::command::Outcome;
 use super::command::Reply::{Changed, Shown};
+use super::{Operations, SentCommand};
 use crate::configuration::dropped_note;
 
 /// A command that waits.
@@ -26,23 +28,26 @@ pub(super) enum Pending {
 }
 
 impl Pending {
-    /// Runs the command. `was_ended`: its connection was closed for a new one.
-    pub(super) fn run(self, operations: &Operations, was_ended: &dyn Fn() -> bool) -> Outcome {
-        let make = |edit| operations.edits.make(edit, &operations.config(), was_ended);
+    /// Runs the command `sent`. `was_ended`: its connection was closed for a new one.
+    pub(super) fn run(
+        self,
+        operations: &Operations,
+        sent: SentCommand,
+        was_ended: &dyn Fn() -> bool,
+    ) -> Outcome {
+        let make = |edit| operations.edits.make((edit, sent), was_ended);
         match self {
             Self::Edit(edit) => {
                 let (text, place) = (edit.to_string(), AddedRoute::of(&edit, operations));
-                Ok(match make(edit)? {
-                    true => Changed(place.map_or_else(String::new, |added| added.name(operations))),
-                    false => Shown(format!("# nothing to change: {text}\n")),
-                })
+                Ok(Shown(match make(edit)? {
+                    true => place.map_or_else(String::new, |added| added.name(operations)),
+                    false => format!("# nothing to change: {text}\n"),
+                }))
             }
             Self::Certificate(path, given) => {
-                let has_changed =
-                    make(LiveEdit::SetCertificate { path: path.clone(), given: given.clone() })?;
+                make(LiveEdit::SetCertificate { path: path.clone(), given: given.clone() })?;
                 operations.staged.remove(&path, &given);
-                let text = format!("Committing {path}.\nSuccess!\n");
-                Ok(if has_changed { Changed(text) } else { Shown(text) })
+                Ok(Shown(format!("Committing {path}.\nSuccess!\n")))
             }
             Self::Reload => {
                 let order = || {

@@ -3,6 +3,7 @@
 use tidegate_base::Span;
 use tidegate_config::arrange::Arranged;
 use tidegate_gate::process_state::ProcessState;
+use tidegate_reactor::Faults;
 use tidegate_server::Snapshot;
 use tidegate_server::apply_settings::{InUse, removed_in_use};
 use tidegate_server::snapshot::Numbers;
@@ -267,5 +268,52 @@ fn tunnel_stays_open_over_many_changes_and_uses_no_earlier_settings() {
         client.send(b"ping");
         stage.receive_until(&origin, "ping");
         assert_eq!(changes.arranged.config.pools.len(), 2);
+    });
+}
+
+#[test]
+fn removed_server_gets_no_request_of_its_sessions() {
+    const BEFORE: &str = "servers = [\"10.0.1.1:8000\", \"10.0.1.2:8000\"]";
+    const AFTER: &str = "servers = [\"10.0.1.1:8000\"]";
+    const CLOSED: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+    let pool = format!(
+        "{BEFORE}\nbalance = \"round-robin\"\ntimeouts = {{ connect = \"2s\" }}\nsticky = {{ cookie = \"SRV\" }}"
+    );
+    scene().pool(&pool).run(|stage| {
+        let second = tidegate_base::Address::Tcp(([10, 0, 1, 2], 8000).into());
+        let second = stage.net.serve(&second).expect("the address is free");
+        // By server: the cookie that names it.
+        let mut cookies = [const { String::new() }; 2];
+        for _ in 0..2 {
+            let client = stage.dial();
+            client.send(GET);
+            let (at, origin) = stage.until(|stage| {
+                let first = stage.try_accept().map(|origin| (0, origin));
+                first.or_else(|| second.accept().map(|origin| (1, origin)))
+            });
+            stage.receive_until(&origin, "\r\n\r\n");
+            origin.send(CLOSED);
+            let answer = stage.receive_until(&client, "\r\n\r\nok");
+            let cookie = answer.split("SRV=").nth(1).and_then(|rest| rest.split(';').next());
+            cookies[at] = format!("SRV={}", cookie.expect("the session begins"));
+        }
+        let mut changes = Changes::of(stage);
+        changes.apply(stage, &[(BEFORE, AFTER)]).expect("it is valid");
+        stage.pass(Span::from_millis(300));
+        // The first connect of the request fails after a further change, in which the removed server leaves the list.
+        stage.net.set_faults(Faults { connect_silent_ppm: 1_000_000, ..Faults::none() });
+        let client = stage.dial();
+        let request = format!("GET / HTTP/1.1\r\nHost: a\r\nCookie: {}\r\n\r\n", cookies[1]);
+        client.send(request.as_bytes());
+        stage.pass(Span::from_millis(100));
+        assert_eq!(stage.counters().upstream_connects.load(), 3);
+        stage.net.set_faults(Faults::none());
+        changes.apply(stage, &[(BEFORE, &format!("{AFTER}\nqueue-max = 7"))]).expect("it is valid");
+        assert_eq!(changes.arranged.config.pools[0].servers.len(), 1);
+        let origin = stage.accept();
+        stage.receive_until(&origin, "\r\n\r\n");
+        origin.send(CLOSED);
+        let answer = stage.receive_until(&client, "\r\n\r\nok");
+        assert!(answer.contains(&cookies[0]), "the session moves: {answer}");
     });
 }

@@ -12,6 +12,7 @@ use tidegate_testing::command;
 
 use crate::admin::Operated;
 use crate::process::{Folder, Process, free_address, run, text};
+use crate::proxy_protocol::make_certificate;
 
 /// How long a test waits for a condition.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -97,6 +98,11 @@ struct Edited {
 
 impl Edited {
     fn start(name: &str, server: SocketAddr) -> Self {
+        Self::start_with(name, server, "")
+    }
+
+    /// As `start`. `more`: further lines of the configuration.
+    fn start_with(name: &str, server: SocketAddr, more: &str) -> Self {
         let folder = Folder::new(name);
         let (door, side, admin) = (free_address(), free_address(), free_address());
         let config = format!(
@@ -105,7 +111,7 @@ impl Edited {
              [[listener]]\nname = \"side\"\nbind = \"{side}\"\n\
              [[route]]\nlistener = \"side\"\nrespond = {{ body = \"s\" }}\n\
              [[route]]\nproxy = \"app\"\n\
-             [pool.app]\nservers = [\"{server}\"]\nretries = 0\nbalance = \"round-robin\"\n"
+             [pool.app]\nservers = [\"{server}\"]\nretries = 0\nbalance = \"round-robin\"\n{more}"
         );
         let file = folder.file("tidegate.toml", config);
         let mut command = command(env!("CARGO_BIN_EXE_tidegate"));
@@ -260,8 +266,8 @@ fn requests_flow_while_a_server_is_added_moved_limited_and_deleted() {
         assert_eq!(edited.edits(), "");
     });
     let events = edited.ctl("show events 50 admin");
-    for part in ["add server", "address", "connections-max", "del server"] {
-        assert!(events.contains(part), "{part}: {events}");
+    for part in ["ran: add server", " address ", "connections-max", "ran: del server"] {
+        assert_eq!(events.matches(part).count(), 1, "{part}: {events}");
     }
 }
 
@@ -328,10 +334,98 @@ fn requests_of_a_deleted_route_and_pool_complete() {
     edited.ctl("del route /h");
     edited.ctl("del pool held");
     assert_eq!(Client::connect(edited.operated.door).get_path("/h"), "o");
+    // The pool keeps its index while its request lasts, and others come and go.
+    let more = Origin::start('m', true);
+    for _ in 0..3 {
+        edited.ctl(&format!("add server {}", more.name()));
+        edited.ctl(&format!("add pool more {{ servers = [\"{}\"] }}", more.address));
+        edited.ctl("add route { path = \"/m\", proxy = \"more\" } before *#2");
+        assert_eq!(Client::connect(edited.operated.door).get_path("/m"), "m");
+        edited.ctl("del route /m");
+        edited.ctl("del pool more");
+        edited.ctl(&format!("del server {}", more.name()));
+    }
     held.open();
     let (head, body) = first.receive();
     assert!(head.starts_with("http/1.1 200 ") && body == "h", "{head}{body}");
     assert_eq!(first.get_path("/h"), "o");
+}
+
+#[test]
+fn lists_that_become_shorter_leave_requests_alone() {
+    let (held, other) = (Origin::start('h', false), Origin::start('o', true));
+    let edited = Edited::start("edits-shorter", other.address);
+    let door = edited.operated.door;
+    // The last pool, and the last server of a pool.
+    edited.ctl(&format!("add pool held {{ servers = [\"{}\"] }}", held.address));
+    edited.ctl(&format!("add pool last {{ servers = [\"{}\"] }}", other.address));
+    edited.ctl("add route { path = \"/h\", proxy = \"held\" } before *#2");
+    edited.ctl("add route { path = \"/l\", proxy = \"last\" } before *#2");
+    edited.ctl(&format!("add server held/{}", other.address));
+    edited.ctl(&format!("set server held/{} state drain", other.address));
+    let mut client = Client::connect(door);
+    assert_eq!(client.get_path("/l"), "o");
+    let mut first = Client::connect(door);
+    first.send_for("/h");
+    wait_until("at the server", || held.count() == 1);
+    edited.ctl("del route /l");
+    edited.ctl("del pool last");
+    edited.ctl(&format!("del server held/{}", other.address));
+    // Nothing uses them: they leave the lists with one of the next edits.
+    for limit in 1..6 {
+        thread::sleep(Duration::from_millis(150));
+        edited.ctl(&format!("set server held/{} connections-max {limit}", held.address));
+        assert_eq!(client.get_path("/l"), "o");
+    }
+    held.open();
+    let (head, body) = first.receive();
+    assert!(head.starts_with("http/1.1 200 ") && body == "h", "{head}{body}");
+    assert_eq!((first.get_path("/h"), first.get_path("/l")), ("h".to_owned(), "o".to_owned()));
+}
+
+#[test]
+fn pool_that_a_map_names_cannot_be_deleted() {
+    let [a, b, c] = ['a', 'b', 'c'].map(|letter| Origin::start(letter, true));
+    let more = format!(
+        "[pool.spare]\nservers = [\"{}\"]\n[map.paths]\nentries = {{ \"/m/b\" = \"spare\" }}\n",
+        b.address
+    );
+    let edited = Edited::start_with("edits-map", a.address, &more);
+    let route = "add route { path = \"/m/*\", proxy = { pool = { map = \"paths\", key = \"{path}\", default = \"app\" } } }";
+    edited.ctl(&format!("{route} before *#2"));
+    edited.ctl(&format!("add pool c {{ servers = [\"{}\"] }}", c.address));
+    edited.ctl("set map paths /m/c c");
+    let mut client = Client::connect(edited.operated.door);
+    for (pool, path, body) in [("spare", "/m/b", "b"), ("c", "/m/c", "c")] {
+        assert_eq!(client.get_path(path), body);
+        let refusal = edited.refusal(&format!("del pool {pool}"));
+        assert!(refusal.contains("is used by [map.paths]"), "{refusal}");
+        edited.ctl(&format!("del map paths {path}"));
+        edited.ctl(&format!("del pool {pool}"));
+        assert_eq!(client.get_path(path), "a");
+        let refusal = edited.refusal(&format!("set map paths {path} {pool}"));
+        assert!(refusal.contains("there is no pool"), "{refusal}");
+    }
+    // The file still names the pool that was deleted.
+    edited.ctl("del route /m/*");
+    edited.ctl(&format!("{route} before *#2"));
+    assert_eq!(client.get_path("/m/b"), "a");
+}
+
+#[test]
+fn files_of_an_added_pool_are_watched() {
+    let origin = Origin::start('a', true);
+    let edited = Edited::start("edits-watched", origin.address);
+    let folder = &edited.operated.folder;
+    make_certificate(folder);
+    let fifo =
+        edited.refusal("add pool t { servers = [\"127.0.0.1:9\"], tls = { ca = \"/dev/null\" } }");
+    assert!(fifo.contains("not that of a regular file"), "{fifo}");
+    edited.ctl("add pool t { servers = [\"127.0.0.1:9\"], tls = { ca = \"ca.pem\" } }");
+    let has_event = |text: &str| edited.ctl("show events 50 reload").contains(text);
+    wait_until("watched", || has_event("certificates reloaded"));
+    std::fs::write(folder.join("ca.pem"), "nothing").expect("a file can be written");
+    wait_until("noticed", || has_event("certificates not reloaded"));
 }
 
 #[test]

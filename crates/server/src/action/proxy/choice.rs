@@ -28,6 +28,7 @@ impl Worker {
             return self.note_bug(reactor, to.sock);
         };
         let random = || self.prng.next_u64();
+        let chooser = (chooser, |pool| snapshot.has_pool(pool));
         match handlings.choose_pool(chooser, values, random, &mut self.piece) {
             Some(pool) => {
                 self.begin_exchange(reactor, to, head, (proxy, (route, pool)), changes);

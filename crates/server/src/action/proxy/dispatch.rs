@@ -582,7 +582,9 @@ impl Worker {
                 let (pool, server) = names.server(pool_index, server);
                 log::warning(format_args!("pool {pool}: server {server}: {}", failure.text));
             }
-            pool.preferred_address[server] = pool.preferred_address[server].wrapping_add(1);
+            if let Some(preferred) = pool.preferred_address.get_mut(server) {
+                *preferred = preferred.wrapping_add(1);
+            }
         }
         if let (FailurePoint::NotSent | FailurePoint::ReusedReset, Some(age)) =
             (point, exchange.attempt.idle_age())

@@ -5,7 +5,9 @@
 //! server counts this exchange in its load from the moment it was chosen until the attempt ends.
 
 use tidegate_base::Moment;
+use tidegate_config::arrange::Generation;
 use tidegate_config::model::RouteTimeouts;
+use tidegate_gate::balance::PoolState;
 use tidegate_gate::sticky::Session;
 
 use crate::action::intake::Intake;
@@ -77,7 +79,7 @@ pub(crate) struct RequestFacts {
     /// request has no such key. Retries use the same hash.
     pub(crate) key_hash: Option<u64>,
     /// The session of the client, as its cookie states. Retries prefer its server, too.
-    pub(crate) session: Option<Session>,
+    pub(crate) session: Option<ClientSession>,
     /// The key whose requests stay with a server; `None`: the request has no key.
     pub(crate) stay: Option<u64>,
 }
@@ -107,7 +109,23 @@ pub(super) struct Choice {
     /// `RequestFacts::key_hash`.
     pub(super) key_hash: Option<u64>,
     /// `RequestFacts::session`.
-    pub(super) session: Option<Session>,
+    pub(super) session: Option<ClientSession>,
+}
+
+/// The session that the cookie of a request names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ClientSession {
+    pub(crate) session: Session,
+    /// The generation in which its server was added: a later configuration may give the index to another server.
+    pub(crate) since: Generation,
+}
+
+impl ClientSession {
+    /// The server of the session, unless another server has its index now.
+    pub(crate) fn server_in(&self, state: &PoolState) -> Option<usize> {
+        let server = usize::from(self.session.server);
+        state.names(server, self.since).then_some(server)
+    }
 }
 
 /// The directions of a tunnel that have ended.

@@ -48,7 +48,6 @@ use tidegate_gate::connection_auth;
 use tidegate_gate::forward::{self, ForwardFault, RequestContext};
 use tidegate_gate::identity::Identity;
 use tidegate_gate::rewrite::MatchedPath;
-use tidegate_gate::sticky::Session;
 use tidegate_gate::template::Values;
 use tidegate_reactor::{Peer, Reactor};
 use tidegate_wire::message::{FieldName, Method, RequestHead};
@@ -56,7 +55,7 @@ use tidegate_wire::websocket::ClientKey;
 
 use crate::action::Running;
 use crate::action::lua::body::ExchangeHook;
-use crate::action::proxy::exchange::{Choice, Exchange, RequestFacts, Stage};
+use crate::action::proxy::exchange::{Choice, ClientSession, Exchange, RequestFacts, Stage};
 use crate::action::proxy::mirror::MirrorTerms;
 use crate::action::proxy::stored::StoredRequest;
 use crate::answer::Answer;
@@ -390,8 +389,11 @@ fn session_of<R: Reactor>(
     snapshot: &Snapshot,
     pool: usize,
     head: &RequestHead<'_>,
-) -> Option<Session> {
-    snapshot.sessions.get(pool)?.as_ref()?.session_of(head, reactor.unix_seconds())
+) -> Option<ClientSession> {
+    let sessions = snapshot.sessions.get(pool)?.as_ref()?;
+    let session = sessions.session_of(head, reactor.unix_seconds())?;
+    let server = snapshot.pool_lives.get(pool)?.servers.get(usize::from(session.server))?;
+    Some(ClientSession { session, since: server.life.since })
 }
 
 /// The sticky key of the request (`sticky = { by = ... }` of the pool), if it has one.

@@ -17,7 +17,7 @@ use tidegate_wire::message::{BodyLength, ResponseHead};
 
 use crate::action::proxy::Failure;
 use crate::action::proxy::dispatch::NO_CONNECT;
-use crate::action::proxy::exchange::{Exchange, Stage};
+use crate::action::proxy::exchange::{ClientSession, Exchange, Stage};
 use crate::action::proxy::tunnel::Side;
 use crate::answer::Head;
 use crate::carrier::output::look_again_at;
@@ -108,8 +108,7 @@ impl Worker {
         let head = lent.as_ref().unwrap_or(received);
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (to, up) = (exchange.requester, exchange.attempt.up);
-        let (era, pool) = (exchange.era, usize::from(exchange.pool));
-        let server = exchange.attempt.server;
+        let (pool, server) = (usize::from(exchange.pool), exchange.attempt.server);
         exchange.attempt.note_head(
             exchange.facts.is_reusable
                 && received.persistent
@@ -130,7 +129,8 @@ impl Worker {
             None if head.persistent => Rest::Taken,
             None => Rest::Unwanted,
         };
-        let snapshot = self.settings.of(era);
+        // The index of the server is that of the newest settings: the request may have begun before its server was added.
+        let snapshot = self.settings.newest();
         let has_sessions = snapshot.sessions.get(pool).is_some_and(Option::is_some);
         let snapshot = has_sessions.then(|| Rc::clone(snapshot));
         let mut cookie = Vec::new();
@@ -164,12 +164,15 @@ impl Worker {
         let pool = usize::from(exchange.pool);
         let Some(Some(sessions)) = snapshot.sessions.get(pool) else { return };
         let state = &self.pools[pool].state;
-        let is_kept = |server: u16| {
-            server == exchange.attempt.server || !state.has_lost(usize::from(server), reactor.now())
+        let is_kept = |own: ClientSession| {
+            let is_lost = |server| state.has_lost(server, reactor.now());
+            let server = own.server_in(state);
+            server.is_some_and(|at| at == usize::from(exchange.attempt.server) || !is_lost(at))
         };
         let now = reactor.unix_seconds();
         match exchange.facts.session {
-            Some(session) if is_kept(session.server) => {
+            Some(own) if is_kept(own) => {
+                let session = own.session;
                 if session.is_due || head.fields().any(|own| sessions.is_set_by(&own)) {
                     sessions.write(out, session.server, session.began_at, now);
                 }

@@ -40,11 +40,11 @@ impl Worker {
     /// handshake of NTLM takes three requests on one connection).
     pub(crate) fn kept_server(&mut self, id: Id<Exchange>, now: Moment) -> Option<usize> {
         let exchange = self.exchanges.get(id)?;
-        if let Some(server) = exchange.facts.session.map(|session| usize::from(session.server)) {
-            let state = &self.pools[usize::from(exchange.pool)].state;
-            if state.can_keep(server, now, exchange.attempts.tried()) {
-                return Some(server);
-            }
+        let state = &self.pools[usize::from(exchange.pool)].state;
+        if let Some(server) = exchange.facts.session.and_then(|own| own.server_in(state))
+            && state.can_keep(server, now, exchange.attempts.tried())
+        {
+            return Some(server);
         }
         if let Some(key) = exchange.facts.stay
             && let Some(stays) = self.settings.newest().stays(exchange.pool)
