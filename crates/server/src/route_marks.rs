@@ -4,6 +4,9 @@
 //! Limits: a byte for each connection, as long as such a profile is taken.
 //! Invariant: work of a connection whose request has no route yet, or has ended, has the mark of its last request with a route.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::atomic::Ordering;
 
 use tidegate_reactor::sampler::mark_thread;
@@ -15,23 +18,33 @@ use crate::worker::{Work, Worker};
 /// The marks of a worker's connections.
 #[derive(Default)]
 pub(crate) struct RouteMarks {
-    /// A profile is limited to a route.
-    is_on: bool,
+    /// The number of the profile that is limited to a route; 0: none is taken.
+    profile: u64,
     /// By index of the socket: the last request of the connection belongs to the route.
     of_socks: Vec<bool>,
+    /// What the thread's mark was set to, in order.
+    #[cfg(test)]
+    trail: Vec<bool>,
 }
 
 impl RouteMarks {
     /// Whether a profile is limited to a route.
     #[inline]
     pub(crate) fn are_on(&self) -> bool {
-        self.is_on
+        self.profile != 0
     }
 
-    /// Begins or ends the marks. Those of an earlier profile are forgotten.
-    fn switch(&mut self, is_on: bool) {
-        *self = Self { is_on, of_socks: Vec::new() };
-        mark_thread(false);
+    /// Begins the marks of a profile, or ends them. Those of an earlier profile are forgotten.
+    fn switch(&mut self, profile: u64) {
+        self.profile = profile;
+        self.of_socks = Vec::new();
+        self.mark(false);
+    }
+
+    fn mark(&mut self, is_marked: bool) {
+        mark_thread(is_marked);
+        #[cfg(test)]
+        self.trail.push(is_marked);
     }
 
     fn of(&self, sock: SockId) -> bool {
@@ -55,7 +68,7 @@ impl RouteMarks {
         if !is_own {
             self.set(to.sock, is_marked);
         }
-        mark_thread(is_marked);
+        self.mark(is_marked);
     }
 }
 
@@ -63,11 +76,11 @@ impl Worker {
     /// The worker is about to act for a connection, or for none.
     #[inline]
     pub(crate) fn mark_sock(&mut self, sock: Option<SockId>) {
-        let is_on = self.accounts.marks_route.load(Ordering::Relaxed);
-        if is_on != self.route_marks.is_on {
-            self.route_marks.switch(is_on);
+        let profile = self.accounts.marks_route.load(Ordering::Relaxed);
+        if profile != self.route_marks.profile {
+            self.route_marks.switch(profile);
         }
-        if is_on {
+        if profile != 0 {
             self.mark_sock_now(sock);
         }
     }
@@ -75,7 +88,7 @@ impl Worker {
     /// The worker is about to act for a completion.
     #[inline]
     pub(crate) fn mark_completion(&mut self, completion: &Completion<'_>) {
-        if !self.route_marks.is_on {
+        if !self.route_marks.are_on() {
             return;
         }
         let sock = match completion {
@@ -103,7 +116,7 @@ impl Worker {
     /// The worker is about to do this work.
     #[inline]
     pub(crate) fn mark_work(&mut self, work: &Work) {
-        if !self.route_marks.is_on {
+        if !self.route_marks.are_on() {
             return;
         }
         match work {
@@ -111,14 +124,14 @@ impl Worker {
             Work::Settle(sock) => self.mark_sock_now(Some(*sock)),
             Work::ResumeServer(up) => self.mark_sock_now(Some(up.sock)),
             // Each exchange of the queue that gets a server marks its own route.
-            Work::ServeQueue(_) => mark_thread(false),
+            Work::ServeQueue(_) => self.route_marks.mark(false),
         }
     }
 
     /// The worker is about to act for a requester.
     #[inline]
     pub(crate) fn mark_requester(&mut self, to: Requester) {
-        if self.route_marks.is_on {
+        if self.route_marks.are_on() {
             let is_marked = self.is_of_marked_route(to);
             self.route_marks.note_request(to, is_marked);
         }
@@ -127,14 +140,14 @@ impl Worker {
     /// A request is sent over this connection to a server.
     #[inline]
     pub(crate) fn mark_server(&mut self, sock: SockId, to: Requester) {
-        if self.route_marks.is_on {
+        if self.route_marks.are_on() {
             let is_marked = self.is_of_marked_route(to).unwrap_or(false);
             self.route_marks.set(sock, is_marked);
         }
     }
 
     fn mark_sock_now(&mut self, sock: Option<SockId>) {
-        let Some(sock) = sock else { return mark_thread(false) };
+        let Some(sock) = sock else { return self.route_marks.mark(false) };
         let exchange = self.conns.upstream(sock).map(|up| up.exchange);
         let to = match exchange {
             None => Some(Requester::connection(sock)),
@@ -144,6 +157,7 @@ impl Worker {
         if let Some(is_marked) = to.and_then(|to| self.is_of_marked_route(to)) {
             self.route_marks.set(sock, is_marked);
         }
-        mark_thread(self.route_marks.of(sock));
+        let is_marked = self.route_marks.of(sock);
+        self.route_marks.mark(is_marked);
     }
 }

@@ -1,0 +1,100 @@
+//! Marks of a worker in the simulator. Profiles are limited to the route `/marked` unless a test states otherwise.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tidegate_base::{Address, Span};
+use tidegate_reactor::{Faults, SimNet, SimPeer, SimReactor};
+
+use super::*;
+use crate::counters::Accounts;
+use crate::stats::Registry;
+use crate::{Snapshot, WorkerLimits};
+
+const CONFIG: &str = "[[listener]]\nbind = \"10.0.0.1:80\"\n\
+    [[route]]\npath = \"/marked\"\nsynthetic = true\n\
+    [[route]]\npath = \"/other\"\nsynthetic = true\n\
+    [[route]]\npath = \"/channel\"\npush = { hub = \"h\", channel = \"c\" }\n\
+    [[route]]\npath = \"/hub/*\"\npush = \"h\"\n\
+    [push.h]\napi-keys = [\"0123456789abcdef\"]\nsubscribe = \"anyone\"\n";
+
+struct Stage {
+    net: SimNet,
+    worker: Worker,
+    reactor: SimReactor,
+    accounts: Arc<Accounts>,
+    registry: Registry,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let config =
+            tidegate_config::parse(CONFIG, "the test").unwrap_or_else(|what| panic!("{what}"));
+        let net = SimNet::new(1, Faults::none());
+        let (accounts, registry) = (Arc::new(Accounts::default()), Registry::new(1));
+        let snapshot = Rc::new(Snapshot::new(config, Vec::new()).counted_in(&registry, 0));
+        let limits = WorkerLimits { exchanges_max: 16, workers: 1, steer_by_cpu: false };
+        let mut worker = Worker::new(snapshot, Arc::clone(&accounts), limits, 1);
+        worker.count_requests();
+        let mut reactor = SimReactor::new(&net, 32);
+        worker.listen(&mut reactor).unwrap_or_else(|error| panic!("{error}"));
+        Self { net, worker, reactor, accounts, registry }
+    }
+
+    /// Begins or ends (0) the profile with this number.
+    fn profile(&self, route: &str, number: u64) {
+        assert!(self.registry.set_profiled(route, number != 0), "{route}");
+        self.accounts.marks_route.store(number, Ordering::Relaxed);
+    }
+
+    /// A client that sends these bytes.
+    fn client(&mut self, bytes: &[u8]) -> SimPeer {
+        let address = Address::Tcp(SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1), 80)));
+        let client = self.net.dial(&address).expect("the worker listens");
+        client.send(bytes);
+        self.turns();
+        client
+    }
+
+    /// A client that requests `path`, and its requester.
+    fn request(&mut self, path: &str) -> (SimPeer, Requester) {
+        let earlier = self.worker.conns.downstream_ids();
+        let client = self.client(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+        let mut ids = self.worker.conns.downstream_ids();
+        ids.retain(|id| !earlier.contains(id));
+        (client, Requester::connection(ids[0]))
+    }
+
+    /// Forgets the trail and runs a turn. Returns its trail.
+    fn turn(&mut self) -> Vec<bool> {
+        self.worker.route_marks.trail.clear();
+        self.worker.turn(&mut self.reactor, Span::ZERO);
+        self.net.advance_by(Span::from_micros(100));
+        core::mem::take(&mut self.worker.route_marks.trail)
+    }
+
+    /// Runs some turns. Returns their trail.
+    fn turns(&mut self) -> Vec<bool> {
+        (0..8).flat_map(|_| self.turn()).collect()
+    }
+}
+
+#[test]
+fn each_profile_begins_without_marks() {
+    let mut stage = Stage::new();
+    stage.profile("/marked", 1);
+    let (client, _) = stage.request("/marked?t=0");
+    client.send(b"G");
+    assert!(stage.turns().contains(&true), "a head that begins has the mark of the last request");
+    // The worker sees neither the end of the first profile nor the begin of the second.
+    stage.profile("/marked", 0);
+    stage.profile("/other", 2);
+    client.send(b"E");
+    let trail = stage.turns();
+    assert!(!trail.is_empty() && !trail.contains(&true), "{trail:?}");
+    stage.profile("/other", 0);
+    client.send(b"T");
+    stage.turns();
+    assert!(stage.turns().is_empty(), "nothing is marked without a profile");
+}
