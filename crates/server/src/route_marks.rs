@@ -2,16 +2,22 @@
 //! In: the connections and requesters that the worker acts for. Out: the mark of the thread, which the sampler reads.
 //! Never: costs anything but a test of a flag without such a profile; changes what the worker does.
 //! Limits: a byte for each connection, as long as such a profile is taken.
-//! Invariant: work of a connection whose request has no route yet, or has ended, has the mark of its last request with a route.
+//! Invariants: what begins a piece of work sets the mark, and what acts for another requester in the middle of it restores the
+//! mark. Work that sets none is not marked. Work of a connection whose request has no route yet, or has ended, has the mark of
+//! its last request with a route.
 
 #[cfg(test)]
 mod tests;
 
 use std::sync::atomic::Ordering;
 
-use tidegate_reactor::sampler::mark_thread;
+use tidegate_base::Id;
+use tidegate_reactor::sampler::{is_thread_marked, mark_thread};
 use tidegate_reactor::{Completion, SockId};
 
+use crate::action::proxy::exchange::Exchange;
+use crate::action::push::PushSession;
+use crate::carrier::http2::server_stream::ServerStream;
 use crate::requester::Requester;
 use crate::worker::{Work, Worker};
 
@@ -113,6 +119,36 @@ impl Worker {
         self.mark_sock_now(sock);
     }
 
+    /// The worker is about to send what it has gathered for a connection.
+    #[inline]
+    pub(crate) fn mark_gathered(&mut self, sock: SockId) {
+        if self.route_marks.are_on() {
+            self.mark_sock_now(Some(sock));
+        }
+    }
+
+    /// The worker acts for no connection and no requester any more.
+    #[inline]
+    pub(crate) fn unmark(&mut self) {
+        if self.route_marks.are_on() {
+            self.route_marks.mark(false);
+        }
+    }
+
+    /// Whether the current work is marked, for `restore_mark` after work for another requester in the middle of it.
+    #[inline]
+    pub(crate) fn current_mark(&self) -> bool {
+        self.route_marks.are_on() && is_thread_marked()
+    }
+
+    /// Work for another requester has ended, and the work goes on that had the mark `earlier`.
+    #[inline]
+    pub(crate) fn restore_mark(&mut self, earlier: bool) {
+        if self.route_marks.are_on() {
+            self.route_marks.mark(earlier);
+        }
+    }
+
     /// The worker is about to do this work.
     #[inline]
     pub(crate) fn mark_work(&mut self, work: &Work) {
@@ -122,6 +158,7 @@ impl Worker {
         match work {
             Work::Resume(to) | Work::Drained(to) => self.mark_requester(*to),
             Work::Settle(sock) => self.mark_sock_now(Some(*sock)),
+            Work::ResumeServer(up) if up.is_stream() => self.mark_server_stream(up.stream),
             Work::ResumeServer(up) => self.mark_sock_now(Some(up.sock)),
             // Each exchange of the queue that gets a server marks its own route.
             Work::ServeQueue(_) => self.route_marks.mark(false),
@@ -134,6 +171,38 @@ impl Worker {
         if self.route_marks.are_on() {
             let is_marked = self.is_of_marked_route(to);
             self.route_marks.note_request(to, is_marked);
+        }
+    }
+
+    /// The worker is about to act for an exchange.
+    #[inline]
+    pub(crate) fn mark_exchange(&mut self, id: Id<Exchange>) {
+        if self.route_marks.are_on()
+            && let Some(exchange) = self.exchanges.find(id)
+        {
+            let to = exchange.requester;
+            self.mark_requester(to);
+        }
+    }
+
+    /// The worker is about to act for the exchange of a stream to a server.
+    #[inline]
+    pub(crate) fn mark_server_stream(&mut self, id: Id<ServerStream>) {
+        if self.route_marks.are_on()
+            && let Some(exchange) = self.http2_servers.exchange(id)
+        {
+            self.mark_exchange(exchange);
+        }
+    }
+
+    /// The worker is about to act for a session of a push hub.
+    #[inline]
+    pub(crate) fn mark_session(&mut self, id: Id<PushSession>) {
+        if self.route_marks.are_on()
+            && let Some(session) = self.push.sessions.find(id)
+        {
+            let to = session.requester();
+            self.mark_requester(to);
         }
     }
 

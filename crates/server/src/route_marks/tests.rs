@@ -81,6 +81,30 @@ impl Stage {
 }
 
 #[test]
+fn note_about_another_request_leaves_the_mark() {
+    let mut stage = Stage::new();
+    stage.profile("/marked", 1);
+    let (_clients, [marked, other]) = {
+        let (first, marked) = stage.request("/marked?t=1000");
+        let (second, other) = stage.request("/other?t=1000");
+        ([first, second], [marked, other])
+    };
+    let worker = &mut stage.worker;
+    for (to, foreign, is_marked) in [(marked, other, true), (other, marked, false)] {
+        worker.mark_requester(to);
+        assert_eq!(is_thread_marked(), is_marked);
+        worker.note_bytes_in(foreign, 0);
+        assert_eq!(is_thread_marked(), is_marked, "the worker still acts for the same request");
+        let earlier = worker.current_mark();
+        worker.mark_requester(foreign);
+        assert_ne!(is_thread_marked(), is_marked);
+        worker.restore_mark(earlier);
+        assert_eq!(is_thread_marked(), is_marked);
+    }
+    worker.unmark();
+}
+
+#[test]
 fn each_profile_begins_without_marks() {
     let mut stage = Stage::new();
     stage.profile("/marked", 1);
@@ -97,4 +121,38 @@ fn each_profile_begins_without_marks() {
     client.send(b"T");
     stage.turns();
     assert!(stage.turns().is_empty(), "nothing is marked without a profile");
+}
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u8, content: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0, 0, content.len() as u8, kind, flags, 0, 0, 0, stream];
+    frame.extend_from_slice(content);
+    frame
+}
+
+#[test]
+fn frame_counts_for_the_route_of_its_stream() {
+    let mut stage = Stage::new();
+    stage.profile("/marked", 1);
+    // POST, http, a path without an entry in the table, the authority "a".
+    let head = |path: &str| {
+        let mut block = vec![0x83, 0x86, 0x04, path.len() as u8];
+        block.extend_from_slice(path.as_bytes());
+        block.extend_from_slice(&[0x01, 1, b'a']);
+        block
+    };
+    let begin = [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        frame(4, 0, 0, &[]),
+        frame(1, 4, 1, &head("/marked?t=1000")),
+        frame(1, 4, 3, &head("/other?t=1000")),
+    ];
+    let client = stage.client(&begin.concat());
+    stage.turns();
+    client.send(&frame(0, 0, 3, b"x"));
+    let trail = stage.turns();
+    assert!(!trail.is_empty() && !trail.contains(&true), "{trail:?}");
+    client.send(&frame(0, 0, 1, b"x"));
+    let trail = stage.turns();
+    assert!(trail.contains(&true), "{trail:?}");
 }
