@@ -91,32 +91,40 @@ impl Worker {
         }
     }
 
-    /// The worker is about to act for a completion.
+    /// The worker is about to act for a completion. Returns the connection with which the reactor goes on after it.
     #[inline]
-    pub(crate) fn mark_completion(&mut self, completion: &Completion<'_>) {
+    pub(crate) fn mark_completion(&mut self, completion: &Completion<'_>) -> Option<SockId> {
         if !self.route_marks.are_on() {
-            return;
+            return None;
         }
-        let sock = match completion {
+        let (sock, goes_on) = match completion {
             Completion::Accepted { sock, .. } => {
                 self.route_marks.set(*sock, false);
-                None
+                (None, false)
             }
             Completion::Received { sock, .. }
             | Completion::Relayed { sock, .. }
             | Completion::Connected { sock }
             | Completion::Finished { sock }
             | Completion::HungUp { sock }
-            | Completion::Drained { sock }
-            | Completion::Closed { sock, .. }
-            | Completion::Due { sock } => Some(*sock),
+            | Completion::Drained { sock } => (Some(*sock), true),
+            Completion::Closed { sock, .. } | Completion::Due { sock } => (Some(*sock), false),
             Completion::Datagram { .. }
             | Completion::DatagramFailed { .. }
             | Completion::Timer { .. }
             | Completion::Woken
-            | Completion::AcceptPaused { .. } => None,
+            | Completion::AcceptPaused { .. } => (None, false),
         };
         self.mark_sock_now(sock);
+        sock.filter(|_| goes_on)
+    }
+
+    /// The work for a completion has ended. The reactor may receive more from `sock`.
+    #[inline]
+    pub(crate) fn mark_after_completion(&mut self, sock: Option<SockId>) {
+        if self.route_marks.are_on() {
+            self.mark_sock_now(sock);
+        }
     }
 
     /// The worker is about to send what it has gathered for a connection.

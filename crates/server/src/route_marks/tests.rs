@@ -71,6 +71,7 @@ impl Stage {
         self.worker.route_marks.trail.clear();
         self.worker.turn(&mut self.reactor, Span::ZERO);
         self.net.advance_by(Span::from_micros(100));
+        assert!(!is_thread_marked(), "the mark outlives the turn");
         core::mem::take(&mut self.worker.route_marks.trail)
     }
 
@@ -78,6 +79,30 @@ impl Stage {
     fn turns(&mut self) -> Vec<bool> {
         (0..8).flat_map(|_| self.turn()).collect()
     }
+}
+
+#[test]
+fn mark_ends_with_the_work_and_with_the_turn() {
+    let mut stage = Stage::new();
+    stage.profile("/marked", 1);
+    let (_client, to) = stage.request("/marked?t=1000");
+    let down = stage.worker.conns.downstream(to.sock).expect("the client is there");
+    let running = down.running();
+    stage.worker.yielded.push(running);
+    assert!(stage.turn().contains(&true), "an action that has yielded is continued");
+    // The same, step by step.
+    stage.worker.yielded.push(running);
+    stage.worker.continue_yielded(&mut stage.reactor);
+    assert!(!is_thread_marked(), "the steps of a turn inherit no mark");
+    // The reactor goes on with the connection of a completion.
+    stage.worker.mark_sock(Some(to.sock));
+    let goes_on = stage.worker.mark_completion(&Completion::Drained { sock: to.sock });
+    stage.worker.settle(&mut stage.reactor);
+    assert!(!is_thread_marked());
+    stage.worker.mark_after_completion(goes_on);
+    assert!(is_thread_marked());
+    stage.worker.unmark();
+    assert!(!is_thread_marked());
 }
 
 #[test]
