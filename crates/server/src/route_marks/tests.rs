@@ -148,6 +148,34 @@ fn each_profile_begins_without_marks() {
     assert!(stage.turns().is_empty(), "nothing is marked without a profile");
 }
 
+#[test]
+fn delivery_counts_for_the_route_of_the_subscriber() {
+    let mut stage = Stage::new();
+    let subscriber =
+        stage.client(b"GET /channel HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n\r\n");
+    let head = subscriber.receive();
+    assert!(head.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&head));
+    stage.profile("/channel", 1);
+    stage.turns();
+    let body = "{\"channel\":\"c\",\"data\":1}";
+    let length = body.len();
+    let request = format!(
+        "POST /hub/api/publish HTTP/1.1\r\nHost: a\r\nX-API-Key: 0123456789abcdef\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
+    let address = Address::Tcp(SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1), 80)));
+    let publisher = stage.net.dial(&address).expect("the worker listens");
+    publisher.send(request.as_bytes());
+    // In the turn of the delivery, nothing is sent to the subscriber yet.
+    let mut delivered = Vec::new();
+    while !delivered.contains(&true) {
+        assert!(subscriber.receive().is_empty(), "the delivery had no mark");
+        delivered = stage.turn();
+    }
+    assert_eq!(delivered.iter().filter(|mark| **mark).count(), 1, "{delivered:?}");
+    assert!(stage.turns().contains(&true), "the sending has the mark of the connection");
+    assert!(!subscriber.receive().is_empty());
+}
+
 /// A frame of HTTP/2.
 fn frame(kind: u8, flags: u8, stream: u8, content: &[u8]) -> Vec<u8> {
     let mut frame = vec![0, 0, content.len() as u8, kind, flags, 0, 0, 0, stream];
