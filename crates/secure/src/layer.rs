@@ -316,6 +316,7 @@ impl<O: TlsObserver> TlsLayer<O> {
         let wait = if busy { Span::ZERO } else { stack.handler.wait(wait_max) };
         reactor.turn(&mut stack, wait);
         stack.with_handler(reactor, |handler, view| handler.continue_after_turn(view));
+        stack.handler.note_next(None);
         let has_work = !stack.layer.waiting.is_empty() || stack.handler.wait(Span::MAX).is_zero();
         reactor.note_due(has_work);
     }
@@ -403,6 +404,7 @@ impl<O: TlsObserver, H: LayerHandler> Stack<'_, O, H> {
     fn settle<R: Reactor>(&mut self, inner: &mut R) {
         loop {
             while let Some(sock) = self.layer.dirty.pop() {
+                self.handler.note_next(Some(sock));
                 self.layer.seal(inner, sock);
             }
             if let Some((sock, fault)) = self.layer.unsealed.pop() {
@@ -523,6 +525,7 @@ impl<O: TlsObserver, H: LayerHandler> Stack<'_, O, H> {
             conn.waits_for_turn = false;
             let mut input = core::mem::take(&mut conn.input);
             self.layer.handshakes_left -= 1;
+            self.handler.note_next(None);
             inner.set_receiving(sock, true);
             self.process(inner, sock, &mut input);
             self.settle(inner);

@@ -2,7 +2,7 @@
 //! In: one `add` for each event. Out: names and numbers. Never: a lock, a map, an allocation.
 
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use tidegate_base::counters;
 use tidegate_base::handlers::HandlerCounters;
@@ -428,8 +428,8 @@ pub struct Accounts {
     pub(crate) has_stopped: AtomicBool,
     /// The worker has not finished its turn for a long time.
     pub(crate) is_stuck: AtomicBool,
-    /// The worker marks its thread while it acts for the route that a profile is limited to.
-    pub(crate) marks_route: AtomicBool,
+    /// The number of the profile that is limited to a route, for which the worker marks its thread; 0: none is taken.
+    pub(crate) marks_route: AtomicU64,
     /// The worker's thread, for profiles; empty until it has started, and if it is unknown.
     pub thread: OnceLock<Thread>,
 }

@@ -52,7 +52,7 @@ use crate::worker::{Work, Worker};
 impl<R: Reactor> Handler<R> for Worker {
     fn handle(&mut self, reactor: &mut R, completion: Completion<'_>) {
         self.account_begin(reactor, &completion);
-        self.mark_completion(&completion);
+        let sock = self.mark_completion(&completion);
         match completion {
             Completion::Accepted { listener, sock, peer } => {
                 self.accept(reactor, listener, sock, peer);
@@ -115,6 +115,7 @@ impl<R: Reactor> Handler<R> for Worker {
             Completion::AcceptPaused { .. } => self.accounts.counters.accept_pauses.add(1),
         }
         self.settle(reactor);
+        self.mark_after_completion(sock);
         self.account_end(reactor);
     }
 
@@ -171,6 +172,7 @@ impl Worker {
                     Work::ServeQueue(pool) => self.serve_queue(reactor, pool),
                 }
             }
+            self.unmark();
             let has_ended = self.end_lua_clients(reactor);
             if !self.serve_waiting(reactor) && !has_ended {
                 break;

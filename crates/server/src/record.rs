@@ -559,10 +559,6 @@ impl Worker {
         if !self.recorder.is_on() {
             return None;
         }
-        if self.route_marks.are_on() {
-            // Carriers and actions note something at each step of an exchange.
-            self.mark_requester(to);
-        }
         let index = self.record_index(to)?;
         self.recorder.records.get_mut(index as usize)
     }

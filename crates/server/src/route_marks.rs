@@ -2,36 +2,55 @@
 //! In: the connections and requesters that the worker acts for. Out: the mark of the thread, which the sampler reads.
 //! Never: costs anything but a test of a flag without such a profile; changes what the worker does.
 //! Limits: a byte for each connection, as long as such a profile is taken.
-//! Invariant: work of a connection whose request has no route yet, or has ended, has the mark of its last request with a route.
+//! Invariants: what begins a piece of work sets the mark, and what acts for another requester in the middle of it restores the
+//! mark. Work that sets none is not marked. Work of a connection whose request has no route yet, or has ended, has the mark of
+//! its last request with a route.
+
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::Ordering;
 
-use tidegate_reactor::sampler::mark_thread;
+use tidegate_base::Id;
+use tidegate_reactor::sampler::{is_thread_marked, mark_thread};
 use tidegate_reactor::{Completion, SockId};
 
+use crate::action::proxy::exchange::Exchange;
+use crate::action::push::PushSession;
+use crate::carrier::http2::server_stream::ServerStream;
 use crate::requester::Requester;
 use crate::worker::{Work, Worker};
 
 /// The marks of a worker's connections.
 #[derive(Default)]
 pub(crate) struct RouteMarks {
-    /// A profile is limited to a route.
-    is_on: bool,
+    /// The number of the profile that is limited to a route; 0: none is taken.
+    profile: u64,
     /// By index of the socket: the last request of the connection belongs to the route.
     of_socks: Vec<bool>,
+    /// What the thread's mark was set to, in order.
+    #[cfg(test)]
+    trail: Vec<bool>,
 }
 
 impl RouteMarks {
     /// Whether a profile is limited to a route.
     #[inline]
     pub(crate) fn are_on(&self) -> bool {
-        self.is_on
+        self.profile != 0
     }
 
-    /// Begins or ends the marks. Those of an earlier profile are forgotten.
-    fn switch(&mut self, is_on: bool) {
-        *self = Self { is_on, of_socks: Vec::new() };
-        mark_thread(false);
+    /// Begins the marks of a profile, or ends them. Those of an earlier profile are forgotten.
+    fn switch(&mut self, profile: u64) {
+        self.profile = profile;
+        self.of_socks = Vec::new();
+        self.mark(false);
+    }
+
+    fn mark(&mut self, is_marked: bool) {
+        mark_thread(is_marked);
+        #[cfg(test)]
+        self.trail.push(is_marked);
     }
 
     fn of(&self, sock: SockId) -> bool {
@@ -55,7 +74,7 @@ impl RouteMarks {
         if !is_own {
             self.set(to.sock, is_marked);
         }
-        mark_thread(is_marked);
+        self.mark(is_marked);
     }
 }
 
@@ -63,78 +82,149 @@ impl Worker {
     /// The worker is about to act for a connection, or for none.
     #[inline]
     pub(crate) fn mark_sock(&mut self, sock: Option<SockId>) {
-        let is_on = self.accounts.marks_route.load(Ordering::Relaxed);
-        if is_on != self.route_marks.is_on {
-            self.route_marks.switch(is_on);
+        let profile = self.accounts.marks_route.load(Ordering::Relaxed);
+        if profile != self.route_marks.profile {
+            self.route_marks.switch(profile);
         }
-        if is_on {
+        if profile != 0 {
             self.mark_sock_now(sock);
         }
     }
 
-    /// The worker is about to act for a completion.
+    /// The worker is about to act for a completion. Returns the connection with which the reactor goes on after it.
     #[inline]
-    pub(crate) fn mark_completion(&mut self, completion: &Completion<'_>) {
-        if !self.route_marks.is_on {
-            return;
+    pub(crate) fn mark_completion(&mut self, completion: &Completion<'_>) -> Option<SockId> {
+        if !self.route_marks.are_on() {
+            return None;
         }
-        let sock = match completion {
+        let (sock, goes_on) = match completion {
             Completion::Accepted { sock, .. } => {
                 self.route_marks.set(*sock, false);
-                None
+                (None, false)
             }
             Completion::Received { sock, .. }
             | Completion::Relayed { sock, .. }
             | Completion::Connected { sock }
             | Completion::Finished { sock }
             | Completion::HungUp { sock }
-            | Completion::Drained { sock }
-            | Completion::Closed { sock, .. }
-            | Completion::Due { sock } => Some(*sock),
+            | Completion::Drained { sock } => (Some(*sock), true),
+            Completion::Closed { sock, .. } | Completion::Due { sock } => (Some(*sock), false),
             Completion::Datagram { .. }
             | Completion::DatagramFailed { .. }
             | Completion::Timer { .. }
             | Completion::Woken
-            | Completion::AcceptPaused { .. } => None,
+            | Completion::AcceptPaused { .. } => (None, false),
         };
         self.mark_sock_now(sock);
+        sock.filter(|_| goes_on)
+    }
+
+    /// The work for a completion has ended. The reactor may receive more from `sock`.
+    #[inline]
+    pub(crate) fn mark_after_completion(&mut self, sock: Option<SockId>) {
+        if self.route_marks.are_on() {
+            self.mark_sock_now(sock);
+        }
+    }
+
+    /// The worker is about to send what it has gathered for a connection.
+    #[inline]
+    pub(crate) fn mark_gathered(&mut self, sock: SockId) {
+        if self.route_marks.are_on() {
+            self.mark_sock_now(Some(sock));
+        }
+    }
+
+    /// The worker acts for no connection and no requester any more.
+    #[inline]
+    pub(crate) fn unmark(&mut self) {
+        if self.route_marks.are_on() {
+            self.route_marks.mark(false);
+        }
+    }
+
+    /// Whether the current work is marked, for `restore_mark` after work for another requester in the middle of it.
+    #[inline]
+    pub(crate) fn current_mark(&self) -> bool {
+        self.route_marks.are_on() && is_thread_marked()
+    }
+
+    /// Work for another requester has ended, and the work goes on that had the mark `earlier`.
+    #[inline]
+    pub(crate) fn restore_mark(&mut self, earlier: bool) {
+        if self.route_marks.are_on() {
+            self.route_marks.mark(earlier);
+        }
     }
 
     /// The worker is about to do this work.
     #[inline]
     pub(crate) fn mark_work(&mut self, work: &Work) {
-        if !self.route_marks.is_on {
+        if !self.route_marks.are_on() {
             return;
         }
         match work {
             Work::Resume(to) | Work::Drained(to) => self.mark_requester(*to),
             Work::Settle(sock) => self.mark_sock_now(Some(*sock)),
+            Work::ResumeServer(up) if up.is_stream() => self.mark_server_stream(up.stream),
             Work::ResumeServer(up) => self.mark_sock_now(Some(up.sock)),
             // Each exchange of the queue that gets a server marks its own route.
-            Work::ServeQueue(_) => mark_thread(false),
+            Work::ServeQueue(_) => self.route_marks.mark(false),
         }
     }
 
     /// The worker is about to act for a requester.
     #[inline]
     pub(crate) fn mark_requester(&mut self, to: Requester) {
-        if self.route_marks.is_on {
+        if self.route_marks.are_on() {
             let is_marked = self.is_of_marked_route(to);
             self.route_marks.note_request(to, is_marked);
+        }
+    }
+
+    /// The worker is about to act for an exchange.
+    #[inline]
+    pub(crate) fn mark_exchange(&mut self, id: Id<Exchange>) {
+        if self.route_marks.are_on()
+            && let Some(exchange) = self.exchanges.find(id)
+        {
+            let to = exchange.requester;
+            self.mark_requester(to);
+        }
+    }
+
+    /// The worker is about to act for the exchange of a stream to a server.
+    #[inline]
+    pub(crate) fn mark_server_stream(&mut self, id: Id<ServerStream>) {
+        if self.route_marks.are_on()
+            && let Some(exchange) = self.http2_servers.exchange(id)
+        {
+            self.mark_exchange(exchange);
+        }
+    }
+
+    /// The worker is about to act for a session of a push hub.
+    #[inline]
+    pub(crate) fn mark_session(&mut self, id: Id<PushSession>) {
+        if self.route_marks.are_on()
+            && let Some(session) = self.push.sessions.find(id)
+        {
+            let to = session.requester();
+            self.mark_requester(to);
         }
     }
 
     /// A request is sent over this connection to a server.
     #[inline]
     pub(crate) fn mark_server(&mut self, sock: SockId, to: Requester) {
-        if self.route_marks.is_on {
+        if self.route_marks.are_on() {
             let is_marked = self.is_of_marked_route(to).unwrap_or(false);
             self.route_marks.set(sock, is_marked);
         }
     }
 
     fn mark_sock_now(&mut self, sock: Option<SockId>) {
-        let Some(sock) = sock else { return mark_thread(false) };
+        let Some(sock) = sock else { return self.route_marks.mark(false) };
         let exchange = self.conns.upstream(sock).map(|up| up.exchange);
         let to = match exchange {
             None => Some(Requester::connection(sock)),
@@ -144,6 +234,7 @@ impl Worker {
         if let Some(is_marked) = to.and_then(|to| self.is_of_marked_route(to)) {
             self.route_marks.set(sock, is_marked);
         }
-        mark_thread(self.route_marks.of(sock));
+        let is_marked = self.route_marks.of(sock);
+        self.route_marks.mark(is_marked);
     }
 }

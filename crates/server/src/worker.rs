@@ -463,6 +463,8 @@ impl Worker {
         self.check_removed(reactor);
         self.send_gathered(reactor);
         self.send_gathered_requests(reactor);
+        // Postponed handshakes, and what other threads have sent, come before the next mark.
+        self.unmark();
         self.deliver_lines();
         self.accounts.counters.turns.add(1);
     }

@@ -22,24 +22,34 @@ struct Loaded {
     folder: PathBuf,
     _process: Started,
     ends: Arc<AtomicBool>,
-    client: Option<JoinHandle<()>>,
+    clients: Vec<JoinHandle<()>>,
 }
+
+/// Routes of most tests.
+const ROUTES: &str = "[[route]]\npath = \"/lua\"\nlua = \"app\"\n[[route]]\nrespond = { body = \"hello\" }\n\
+    [lua.app]\nscript = \"app.lua\"\n";
 
 impl Loaded {
     /// `work`: the path that the client requests; several, separated by blanks, in turns over one connection.
     fn start(name: &str, work: &str) -> Self {
+        Self::with(name, 2, ROUTES, &[work])
+    }
+
+    /// `routes`: what follows the listener in the configuration. `works`: as in `start`, for each client.
+    fn with(name: &str, workers: usize, routes: &str, works: &[&str]) -> Self {
         let folder = std::env::temp_dir().join(format!("tidegate-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder can be made");
         let path = |name: &str| folder.join(name).display().to_string();
-        let script = "return { on_request = function(_, response)\n local sum = 0\n \
-            for i = 1, 200000 do sum = (sum * 31 + i) % 1000003 end\n response:finish(tostring(sum))\nend }\n";
+        let script = "local function add(count)\n local sum = 0\n \
+            for i = 1, count do sum = (sum * 31 + i) % 1000003 end\n return tostring(sum)\nend\n\
+            return { on_request = function(_, response) response:finish(add(200000)) end,\n \
+            on_log = function() add(200000) end }\n";
         std::fs::write(folder.join("app.lua"), script).expect("a file can be written");
         let text = format!(
-            "[server]\nworkers = 2\n[admin]\nbind = \"unix:{}\"\n[[listener]]\nbind = \"unix:{}\"\n\
-             [[route]]\npath = \"/lua\"\nlua = \"app\"\n[[route]]\nrespond = {{ body = \"hello\" }}\n\
-             [lua.app]\nscript = \"app.lua\"\n",
+            "[server]\nworkers = {workers}\n[admin]\nbind = \"unix:{}\"\n[[listener]]\nbind = \"unix:{}\"\n{}",
             path("admin"),
-            path("web")
+            path("web"),
+            routes.replace("FOLDER", &folder.display().to_string())
         );
         std::fs::write(folder.join("a.toml"), text).expect("a file can be written");
         let process = start(command(PROGRAM).args(["run", &path("a.toml")]).stderr(Stdio::null()));
@@ -51,13 +61,14 @@ impl Loaded {
             assert!(begin.elapsed() < PATIENCE, "it does not start");
             std::thread::yield_now();
         }
-        let client = {
+        let client = |work: &&str| {
             let (ends, web) = (Arc::clone(&ends), path("web"));
             let request = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
             let requests: Vec<String> = work.split(' ').map(request).collect();
             std::thread::spawn(move || send_requests(&web, &requests, &ends))
         };
-        Self { folder, _process: process, ends, client: Some(client) }
+        let clients = works.iter().map(client).collect();
+        Self { folder, _process: process, ends, clients }
     }
 
     fn ctl(&self, arguments: &[&str]) -> Output {
@@ -75,7 +86,9 @@ impl Loaded {
 impl Drop for Loaded {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
-        let _ = self.client.take().map(JoinHandle::join);
+        for client in self.clients.drain(..) {
+            let _ = client.join();
+        }
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
@@ -175,6 +188,28 @@ fn profile_of_a_route_contains_only_the_work_for_its_requests() {
     assert_eq!((everything.facts.route.as_str(), everything.facts.left_out), ("", 0));
     let table = loaded.profile(&["1s", "--route", "/lua", "--text"]);
     assert!(table.contains(", route /lua\n") && table.contains("the route has "), "{table}");
+}
+
+#[test]
+fn profile_of_a_route_leaves_out_the_log_hooks_of_another() {
+    let routes = "[[listener]]\nname = \"origin\"\nbind = \"unix:FOLDER/origin\"\n\
+        [[route]]\nlistener = \"origin\"\nrespond = { body = \"hello\" }\n\
+        [[route]]\npath = \"/lua\"\nlua = \"app\"\n[[route]]\nproxy = \"origin\"\nhooks = \"app\"\n\
+        [pool.origin]\nservers = [\"unix:FOLDER/origin\"]\n[lua.app]\nscript = \"app.lua\"\n";
+    // So many callbacks that some wait for the end of the turn, where the log hooks follow them.
+    let mut works = vec!["/lua"; 12];
+    works.push("/logged");
+    let loaded = Loaded::with("profile-hooks", 1, routes, &works);
+    let profile_of = |arguments: &[&str]| {
+        let fixed = ["3s", "--hertz", "999", "--by", "timers", "--folded"];
+        let folded = loaded.profile(&[&fixed[..], arguments].concat());
+        Profile::parse(&folded).expect("stacks")
+    };
+    let everything = profile_of(&[]);
+    assert!(share(&everything, "run_log_hook") > 0.0, "{everything}");
+    let scripted = profile_of(&["--route", "/lua"]);
+    assert!(share(&scripted, "call_on_request") > 0.5, "{scripted}");
+    assert_eq!(share(&scripted, "run_log_hook"), 0.0, "{scripted}");
 }
 
 #[test]

@@ -171,6 +171,7 @@ impl<K: Kernel> Loop<K> {
         }
         if index & DATAGRAM_INDEX != 0 {
             let socket = DatagramId::new(index & !DATAGRAM_INDEX, generation);
+            handler.note_next(None);
             return self.receive_datagrams(handler, buffer, socket);
         }
         if !self.slots.is_current(index, generation) {

@@ -176,8 +176,12 @@ fn page_bytes() -> usize {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, Mutex, PoisonError, mpsc};
+    use std::time::{Duration, Instant};
 
     use super::*;
+
+    /// How long a test waits for samples. The thread may get a small part of a busy machine.
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     /// Held by tests that may use timers.
     static TIMERS: Mutex<()> = Mutex::new(());
@@ -251,8 +255,11 @@ mod tests {
         let thread = receiver.recv().expect("the thread sends it").expect("it has a stack");
         let mut sampler = Sampler::start_marked(&[thread], 499).expect("timers");
         let mut sampled = 0;
+        let begin = Instant::now();
         while sampled + sampler.left_out() < 20 {
             sampler.drain(&mut |sample| sampled += u64::from(sample.ticks));
+            let left_out = sampler.left_out();
+            assert!(begin.elapsed() < PATIENCE, "{sampled} sampled, {left_out} left out");
             std::thread::yield_now();
         }
         let left_out = sampler.left_out();

@@ -4,7 +4,7 @@
 //! Limits: one profile at a time, of up to `SPAN_MAX`; `tidegate_profile::stacks` bounds its memory.
 
 use std::fs;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,8 @@ pub(crate) struct Profiler {
     is_running: AtomicBool,
     /// The running profile is to end early.
     is_stopped: AtomicBool,
+    /// How many profiles of routes there were.
+    of_routes: AtomicU64,
 }
 
 /// The place of the running profile, of which there is at most one.
@@ -231,16 +233,19 @@ struct Marked<'o> {
 impl<'o> Marked<'o> {
     fn begin(operations: &'o Operations, route: &'o str) -> Result<Self, String> {
         let marked = Self { operations, route };
-        match marked.set(true) {
+        // A worker that has slept through the end of another profile must not take this one for it.
+        let number = operations.profiler.of_routes.fetch_add(1, Ordering::Relaxed) + 1;
+        match marked.set(number) {
             true => Ok(marked),
             false => Err(format!("route {route:?} has been removed")),
         }
     }
 
-    fn set(&self, is_marked: bool) -> bool {
-        let is_known = self.operations.registry.set_profiled(self.route, is_marked);
+    /// `number`: that of the profile; 0 ends it.
+    fn set(&self, number: u64) -> bool {
+        let is_known = self.operations.registry.set_profiled(self.route, number != 0);
         for accounts in &self.operations.accounts {
-            accounts.marks_route.store(is_marked, Ordering::Relaxed);
+            accounts.marks_route.store(number, Ordering::Relaxed);
         }
         is_known
     }
@@ -248,7 +253,7 @@ impl<'o> Marked<'o> {
 
 impl Drop for Marked<'_> {
     fn drop(&mut self) {
-        self.set(false);
+        self.set(0);
     }
 }
 

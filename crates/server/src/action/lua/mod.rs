@@ -487,6 +487,7 @@ impl Worker {
         {
             self.call_on_request(reactor, id);
         }
+        self.unmark();
         self.lua.share.renew();
         self.run_log_hooks(reactor);
         self.lua.share.renew();
@@ -554,7 +555,7 @@ impl Worker {
         };
         match to {
             Some(to) => self.mark_requester(to),
-            None => self.mark_sock(None),
+            None => self.unmark(),
         }
     }
 

@@ -105,6 +105,7 @@ impl Worker {
 
     /// A thread has verified a password. Called between two turns.
     pub(crate) fn receive_verdict<R: Reactor>(&mut self, reactor: &mut R, verdict: PasswordResult) {
+        self.mark_exchange(verdict.ticket);
         self.apply_verdict(reactor, verdict);
         self.settle(reactor);
     }

@@ -207,6 +207,7 @@ impl Worker {
     /// the later ones. Then exchanges permits with other workers.
     pub(crate) fn serve_queue<R: Reactor>(&mut self, reactor: &mut R, pool_index: u16) {
         self.assign_servers(reactor, pool_index);
+        self.unmark();
         self.settle_permits(reactor, pool_index);
     }
 
@@ -246,6 +247,7 @@ impl Worker {
                 next = Some(id);
                 continue;
             }
+            self.mark_exchange(id);
             if let Err(shortage) = self.attach(reactor, id, server) {
                 return self.note_short_pool(reactor, pool_index, shortage);
             }

@@ -40,7 +40,10 @@ impl Worker {
         let (to, era) = (Requester::own(id), self.settings.era());
         // Listener 0: a listener only selects the client fields to remove, and this request has no such fields.
         let exchange = Exchange::new(to, era, (0, pool_index), self.arrivals, facts, stored);
+        let earlier = self.current_mark();
+        self.unmark();
         self.insert_exchange(reactor, exchange);
+        self.restore_mark(earlier);
         self.resume_request(to);
     }
 
@@ -57,6 +60,9 @@ impl Worker {
         let stored = StoredRequest::new(Vec::new(), BodyLength::None);
         let (to, era) = (Requester::own(id), self.settings.era());
         let exchange = Exchange::new(to, era, (0, pool_index), self.arrivals, facts, stored);
+        let earlier = self.current_mark();
+        self.unmark();
         self.insert_exchange(reactor, exchange);
+        self.restore_mark(earlier);
     }
 }

@@ -253,6 +253,13 @@ impl Worker {
         listener: u16,
         copy: Duplicate,
     ) {
+        let earlier = self.current_mark();
+        self.unmark();
+        self.begin_copy(reactor, listener, copy);
+        self.restore_mark(earlier);
+    }
+
+    fn begin_copy<R: Reactor>(&mut self, reactor: &mut R, listener: u16, copy: Duplicate) {
         let now = reactor.now();
         let snapshot = Rc::clone(self.settings.newest());
         let (pool_index, key_hash) = (copy.pool, copy.facts.key_hash);

@@ -175,6 +175,7 @@ impl Worker {
     /// Serves the first request of a client that has waited longest, if one waits.
     fn serve_held<R: Reactor>(&mut self, reactor: &mut R) {
         let Some(id) = self.eviction.waits.held.front() else { return };
+        self.mark_exchange(id);
         self.leave_queues(id);
         self.arrivals += 1;
         if let Some(exchange) = self.exchanges.get_mut(id) {

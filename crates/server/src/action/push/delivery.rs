@@ -69,6 +69,18 @@ impl Worker {
         key: Key,
         publication: &Arc<Publication>,
     ) -> Handed {
+        let earlier = self.current_mark();
+        let handed = self.deliver_now(reactor, key, publication);
+        self.restore_mark(earlier);
+        handed
+    }
+
+    fn deliver_now<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        key: Key,
+        publication: &Arc<Publication>,
+    ) -> Handed {
         match key.receiver() {
             Receiver::Raw(_) if publication.content != Content::Message => Handed::Nothing,
             Receiver::Raw(id) => {
@@ -77,6 +89,7 @@ impl Worker {
                     return Handed::Nothing;
                 };
                 let to = socket.requester();
+                self.mark_requester(to);
                 if self.is_client_held(to) {
                     return self.enqueue_publication(reactor, key, publication);
                 }
@@ -97,6 +110,7 @@ impl Worker {
         id: Id<PushSession>,
         publication: &Arc<Publication>,
     ) -> Handed {
+        self.mark_session(id);
         let Some(session) = self.push.sessions.find(id) else { return Handed::Nothing };
         let (to, key) = (session.requester, Key::of_session(id));
         match &session.kind {

@@ -119,6 +119,7 @@ impl Worker {
         while !self.push.share.is_used_up()
             && let Some(id) = self.push.share.take_next()
         {
+            self.mark_session(id);
             // Its client may have disconnected while it waited.
             let Some(session) = self.push.sessions.find(id) else { continue };
             match session.kind {
@@ -134,6 +135,7 @@ impl Worker {
         while !self.push.tokens.is_used_up()
             && let Some(id) = self.push.tokens.take_next()
         {
+            self.mark_session(id);
             match self.push.sessions.find(id).map(|session| &session.kind) {
                 Some(Kind::Unverified(_)) => self.resume_subscription(reactor, id),
                 Some(

@@ -537,6 +537,7 @@ impl Worker {
         if let Some(socket) = self.websockets.sessions.find_mut(id) {
             socket.yielded = false;
             let to = socket.requester;
+            self.mark_requester(to);
             self.resume_request(to);
         }
     }

@@ -212,6 +212,20 @@ impl Worker {
     }
 
     fn handle_http2_event<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, event: Event<'_>) {
+        let stream = match &event {
+            Event::Data { token, .. }
+            | Event::Trailers { token, .. }
+            | Event::Reset { token, .. } => id_of(*token),
+            // A request has no route yet.
+            Event::Request { .. }
+            | Event::RequestTooLarge { .. }
+            | Event::Rejected { .. }
+            | Event::Response { .. }
+            | Event::GoAway { .. }
+            | Event::Settings
+            | Event::Pong { .. } => Id::NONE,
+        };
+        self.mark_requester(Requester { sock, stream });
         match event {
             Event::Request { stream, request, ends } => {
                 self.begin_http2_request(reactor, sock, stream, &request, ends);
@@ -449,6 +463,7 @@ impl Worker {
         http2.has_finished = true;
         let list = self.http2_clients.list(&mut self.conns, sock);
         for &id in &list {
+            self.mark_requester(Requester { sock, stream: id });
             let Some(stream) = self.http2_clients.get(id) else { continue };
             let running = stream.action;
             if stream.is_switched() {
@@ -472,6 +487,7 @@ impl Worker {
         for &id in &list {
             if let Some(stream) = self.http2_clients.get(id) {
                 let running = stream.action;
+                self.mark_requester(Requester { sock, stream: id });
                 self.client_half_closed(reactor, running);
             }
         }
@@ -543,6 +559,7 @@ impl Worker {
         while let Some(sock) = self.http2_clients.take_gathering() {
             if let Some(http2) = self.conns.http2_client(sock) {
                 http2.is_gathering = false;
+                self.mark_gathered(sock);
                 self.flush_http2(reactor, sock);
             }
         }
@@ -679,6 +696,7 @@ impl Worker {
 
     /// The deadline of a stream expired.
     fn stream_due<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        self.mark_requester(to);
         let Some(stream) = self.http2_clients.get_mut(to.stream) else { return };
         stream.due_at = Moment::NEVER;
         let (running, is_behind, is_held) = (stream.action, stream.is_behind(), stream.is_held);

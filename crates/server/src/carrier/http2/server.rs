@@ -215,6 +215,7 @@ impl Worker {
         let list = self.http2_servers.list(&mut self.conns, sock);
         for &id in &list {
             if let Some(exchange) = self.http2_servers.exchange(id) {
+                self.mark_exchange(exchange);
                 self.server_connected(reactor, exchange);
             }
         }
@@ -251,6 +252,7 @@ impl Worker {
         if let Some(state) = self.exchanges.get_mut(exchange) {
             state.attempt.up = Responder::connection(sock);
             let to = state.requester;
+            self.mark_requester(to);
             self.send_request(reactor, exchange);
             self.server_connected(reactor, exchange);
             self.resume_request(to);
@@ -258,6 +260,7 @@ impl Worker {
         for &id in others {
             // The end of the first request may have ended other requests of its client.
             if let Some(exchange) = self.http2_servers.exchange(id) {
+                self.mark_exchange(exchange);
                 self.request_not_sent(reactor, exchange);
             }
         }
@@ -317,6 +320,13 @@ impl Worker {
         sock: SockId,
         event: Event<'_>,
     ) {
+        if let Event::Response { token, .. }
+        | Event::Data { token, .. }
+        | Event::Trailers { token, .. }
+        | Event::Reset { token, .. } = &event
+        {
+            self.mark_server_stream(id_of(*token));
+        }
         match event {
             Event::Response { token, head, ends, .. } => {
                 self.take_server_head(reactor, id_of(token), &head, ends);
@@ -506,6 +516,7 @@ impl Worker {
     fn send_waiting_elsewhere<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         while let Some(id) = self.conns.http2_server(sock).and_then(|http2| http2.waiting.pop()) {
             if let Some(exchange) = self.http2_servers.exchange(id) {
+                self.mark_exchange(exchange);
                 self.request_not_sent(reactor, exchange);
             }
         }
@@ -570,6 +581,7 @@ impl Worker {
         let list = self.http2_servers.list(&mut self.conns, sock);
         for &id in &list {
             if let Some(exchange) = self.http2_servers.take_due(id, now) {
+                self.mark_exchange(exchange);
                 self.server_due(reactor, exchange);
             }
             let due_at = self.http2_servers.get(id).map_or(Moment::NEVER, |stream| stream.due_at);
@@ -675,6 +687,7 @@ impl Worker {
     ) {
         let Some(lost) = self.http2_servers.note_gone(id) else { return };
         let exchange = lost.exchange;
+        self.mark_exchange(exchange);
         if lost.is_tunnel {
             return self.lose_tunnel(reactor, lost);
         }
@@ -734,6 +747,7 @@ impl Worker {
         while let Some(sock) = self.http2_servers.take_gathering() {
             if let Some(http2) = self.conns.http2_server(sock) {
                 http2.is_gathering = false;
+                self.mark_gathered(sock);
                 self.flush_http2_server(reactor, sock);
             }
         }
@@ -777,7 +791,11 @@ impl Worker {
             match support {
                 ConnectSupport::Absent => self.refuse_connect(reactor, id),
                 ConnectSupport::Unknown | ConnectSupport::Announced => {
+                    // Another exchange may have put its request behind those that wait.
+                    let earlier = self.current_mark();
+                    self.mark_server_stream(id);
                     self.open_server_stream(reactor, id);
+                    self.restore_mark(earlier);
                 }
             }
         }
@@ -814,6 +832,7 @@ impl Worker {
     /// The server takes the body of this stream's request again.
     fn note_server_drained<R: Reactor>(&mut self, reactor: &mut R, id: Id<ServerStream>) {
         let Some(exchange_id) = self.http2_servers.caught_up(id) else { return };
+        self.mark_exchange(exchange_id);
         let Some(exchange) = self.exchanges.get(exchange_id) else { return };
         if exchange.stage == Stage::ExpectRequestEnd && exchange.request.is_done() {
             return self.end_exchange(reactor, exchange_id, false);
