@@ -321,7 +321,7 @@ fn parse_port(text: &str) -> Option<u16> {
     text.parse().ok().filter(|_| is_plain)
 }
 
-fn is_host_name(name: &str) -> bool {
+pub(crate) fn is_host_name(name: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())
             && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')

@@ -12,13 +12,13 @@ use crate::model::{
     AdminTls, CertificatePaths, ClientAuth, ListenerTls, PoolTls, TicketSource, TlsIdentity,
 };
 use crate::nearest::nearest;
-use crate::pattern::ValueError;
+use crate::pattern::{ValueError, is_host_name};
 use crate::report::{Kind, Note, Notes};
 use crate::table::{Located, Table, describe, wrong_type};
 use crate::words::TlsWord;
 
-/// Bytes of a common name (64 characters of up to four bytes) and of a DNS name (RFC 1035 section 2.3.4).
-const CLIENT_NAME_BYTES_MAX: usize = 256;
+/// Characters of a common name (RFC 5280 appendix A.1).
+const COMMON_NAME_CHARS_MAX: usize = 64;
 
 /// `tls` of a listener.
 pub(crate) fn read_listener(table: &Table<'_>, notes: &mut Notes) -> Option<ListenerTls> {
@@ -148,20 +148,33 @@ fn read_clients(table: &Table<'_>, notes: &mut Notes) -> Vec<String> {
     names.filter_map(|name| check_client_name(name, notes)).collect()
 }
 
-/// The name, unless no certificate can have it.
+/// The name, unless no certificate can have it, or it may be another spelling of a name that one has: such a certificate would have all
+/// rights.
 fn check_client_name(name: Located, notes: &mut Notes) -> Option<String> {
-    let what = match name.text.chars().find(|c| c.is_control()) {
-        _ if name.text.is_empty() => "a name in `read-clients` is empty".to_owned(),
-        _ if name.text.len() > CLIENT_NAME_BYTES_MAX => {
-            format!("a name in `read-clients` has more than {CLIENT_NAME_BYTES_MAX} bytes")
-        }
-        Some(odd) => format!("a name in `read-clients` cannot contain {odd:?}"),
-        None if name.text.starts_with("CN=") => {
-            format!("{:?} is a subject, not a name", name.text)
-        }
+    let text = name.text.as_str();
+    let alone = "write the common name alone, such as read-clients = [\"monitoring\"]";
+    let (what, help) = match text.chars().find(|c| c.is_control()) {
+        Some(odd) => (format!("a name in `read-clients` cannot contain {odd:?}"), alone),
+        None if text.trim().is_empty() => ("a name in `read-clients` is empty".to_owned(), alone),
+        None if text.contains('=') => (format!("{text:?} is a subject, not a name"), alone),
+        None if !text.is_ascii() => (
+            format!(
+                "a name in `read-clients` cannot contain other characters than ASCII: {text:?}"
+            ),
+            "write a DNS name with such characters as in the certificate (xn--...), or give the certificate another name",
+        ),
+        None if text.contains('*') => (
+            format!("a name in `read-clients` cannot be a pattern: {text:?}"),
+            "list the names of the certificates",
+        ),
+        None if text.len() > COMMON_NAME_CHARS_MAX && !is_host_name(text) => (
+            format!(
+                "a name in `read-clients` has more than {COMMON_NAME_CHARS_MAX} characters and is no DNS name"
+            ),
+            alone,
+        ),
         None => return Some(name.text),
     };
-    let help = "write the common name alone, such as read-clients = [\"monitoring\"]";
     notes.error(Note::new(Kind::Value, name.place, what).help(help));
     None
 }

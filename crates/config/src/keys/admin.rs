@@ -89,8 +89,9 @@ pub static ADMIN_TLS: Section = Section {
             OneOf(&[Text(CLIENT_NAME), List(&Text(CLIENT_NAME))]),
             Absent,
             "Certificates that may only read, as with the token of `read-token-file`: those with one of these names as a common \
-             name of the subject or as a DNS name, in upper or lower case. All other certificates may do everything. Only with \
-             `client-ca`.",
+             name of the subject or as a DNS name, in upper or lower case, those without such names, and those with one that cannot \
+             be read, such as a common name that is no UTF8String, PrintableString or IA5String. All other certificates may do \
+             everything. Only with `client-ca`.",
             "",
         ),
     ],

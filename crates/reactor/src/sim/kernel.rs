@@ -139,6 +139,14 @@ impl Kernel for Sim {
         let owner = Owner::Worker(self.worker);
         self.net.with(|world| {
             let faults = world.faults.clone();
+            match world.shortages.iter().find(|(of, ..)| of == address) {
+                Some(&(_, shortage, true)) => {
+                    let reason = CloseReason::ConnectShortage(shortage);
+                    return Ok(SimHandle(Socket::End(world.connect_failing(owner, Some(reason)))));
+                }
+                Some(&(_, shortage, false)) => return Err(ConnectFault::Short(shortage)),
+                None => {}
+            }
             if world.chance(faults.connect_shortage_ppm) {
                 let ports = matches!(address, Address::Tcp(_)) && world.prng.chance(250_000);
                 let shortage = if ports { Shortage::Ports } else { random_shortage(world) };

@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 use tidegate_base::{Address, Moment, Span};
 
-use crate::interface::Peer;
+use crate::interface::{Peer, Shortage};
 
 pub use datagrams::SimDatagrams;
 pub use faults::Faults;
@@ -38,6 +38,14 @@ impl SimNet {
     /// Replaces the faults from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.with(|world| world.faults = faults);
+    }
+
+    /// Connects to `address` fail with `shortage` from now on, at once or, if `is_late`, after they have begun. `None`: they succeed.
+    pub fn set_shortage(&self, address: &Address, shortage: Option<Shortage>, is_late: bool) {
+        self.with(|world| {
+            world.shortages.retain(|(of, ..)| of != address);
+            world.shortages.extend(shortage.map(|shortage| (address.clone(), shortage, is_late)));
+        });
     }
 
     /// Sets how many bytes, in flight or unread, each direction of a connection may hold. It applies to

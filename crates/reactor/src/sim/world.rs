@@ -12,7 +12,7 @@ use tidegate_base::{Address, Id, Moment, Prng, Slab, Span};
 
 use super::datagrams::{DatagramEnd, DatagramEndId};
 use super::faults::Faults;
-use crate::interface::{CloseReason, Peer};
+use crate::interface::{CloseReason, Peer, Shortage};
 use crate::kernel::Watch;
 
 pub(super) type EndId = Id<End>;
@@ -146,6 +146,8 @@ pub(super) struct World {
     pub(super) now: Moment,
     pub(super) prng: Prng,
     pub(super) faults: Faults,
+    /// The addresses to which connects fail, with the reason, and whether they fail late (`SimNet::set_shortage`).
+    pub(super) shortages: Vec<(Address, Shortage, bool)>,
     pub(super) ends: Slab<End>,
     /// The sockets for datagrams.
     pub(super) datagrams: Slab<DatagramEnd>,
@@ -171,6 +173,7 @@ impl World {
             now: Moment::from_nanos(1_000_000_000),
             prng: Prng::new(seed),
             faults,
+            shortages: Vec::new(),
             ends: Slab::new(u32::MAX as usize),
             datagrams: Slab::new(u32::MAX as usize),
             listeners: Vec::new(),

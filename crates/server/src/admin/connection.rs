@@ -2,7 +2,8 @@
 //! In: accepted sockets. Out: bytes until a deadline; the close of a connection that a new one displaces.
 //! Never: lets a client without the token keep a place: until its first request or line and its token are complete, a
 //! client has `REQUEST_SPAN` in all, and its connection is closed for a new one if all places are taken.
-//! Limits: `CONNECTIONS_MAX` connections, as many more whose commands wait, and as many more that are ending.
+//! Limits: `CONNECTIONS_MAX` connections, as many more whose commands wait or have waited and are being answered, and as many more that
+//! are ending.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -70,14 +71,14 @@ enum Phase {
     Waiting,
     /// For the thread that reloads, which makes an edit or reads the file for a command.
     Pending,
-    /// For nothing: the connection is being served, and is not closed for another one.
+    /// For nothing: the connection is being served, and is not closed for another one. Its place is that which it had before.
     Served,
     /// It has been ended, but its thread has not noticed yet.
     Ended,
 }
 
 impl Phase {
-    /// Whether a command waits: its connection takes no place.
+    /// Whether a command waits: its connection leaves its place to others.
     fn waits(self) -> bool {
         match self {
             Self::Waiting | Self::Pending => true,
@@ -86,12 +87,14 @@ impl Phase {
     }
 }
 
-/// A connection that takes a place, or whose command waits.
+/// A connection.
 struct Holder {
     /// Distinguishes the connection from others; later connections have higher numbers.
     number: u64,
     /// The state in which the connection waits.
     phase: Phase,
+    /// It has one of the places of commands that wait, until the reply to its command is sent.
+    is_aside: bool,
     /// The connection's socket.
     stream: Arc<Stream>,
 }
@@ -99,12 +102,56 @@ struct Holder {
 /// The connections, oldest first.
 #[derive(Default)]
 struct Held {
-    /// The connections that have a place, and those that were ended and whose threads have not noticed yet.
+    /// The connections that have a place, and those that were ended and whose threads have not noticed yet: in each of the two groups
+    /// of places, and among those that were ended, at most `CONNECTIONS_MAX`.
     holders: Vec<Holder>,
     /// How many connections there have been.
     accepted: u64,
     /// How many were closed, or never served, because the places were taken.
     displaced: u64,
+}
+
+impl Held {
+    /// How many connections have places of one group, of all or (`true`) of those whose commands wait.
+    fn count(&self, is_aside: bool) -> usize {
+        let open = self.holders.iter().filter(|of| of.phase != Phase::Ended);
+        open.filter(|of| of.is_aside == is_aside).count()
+    }
+
+    /// Ends the oldest connection of a group of places that waits for something, unless too many are ending.
+    fn end_oldest(&mut self, is_aside: bool) -> bool {
+        let ending = self.holders.iter().filter(|of| of.phase == Phase::Ended).count();
+        let open = self.holders.iter_mut();
+        let waits = open.filter(|of| of.is_aside == is_aside && of.phase < Phase::Served);
+        let oldest = waits.min_by_key(|holder| (holder.phase, holder.number));
+        let Some(oldest) = oldest.filter(|_| ending < CONNECTIONS_MAX) else { return false };
+        oldest.phase = Phase::Ended;
+        oldest.stream.end();
+        true
+    }
+
+    /// A connection enters a phase. If its command begins to wait, it gets one of the places for this: the oldest one there that waits
+    /// is ended if there is none, and if all there are being answered, the connection keeps its own place. A session that waits for its
+    /// next line gives such a place back.
+    fn enter(&mut self, number: u64, phase: Phase) {
+        let Some(at) = self.holders.iter().position(|of| of.number == number) else { return };
+        let was_aside = self.holders[at].is_aside;
+        if self.holders[at].phase == Phase::Ended {
+            return;
+        }
+        self.holders[at].phase = phase;
+        if phase.waits() && !was_aside {
+            let is_full = self.count(true) >= CONNECTIONS_MAX;
+            self.displaced += u64::from(is_full);
+            self.holders[at].is_aside = !is_full || self.end_oldest(true);
+        } else if phase == Phase::Idle && was_aside {
+            self.holders[at].is_aside = false;
+            if self.count(false) > CONNECTIONS_MAX {
+                self.displaced += 1;
+                self.end_oldest(false);
+            }
+        }
+    }
 }
 
 /// The places of all connections.
@@ -117,30 +164,17 @@ impl Places {
     }
 
     /// Gives a place to a new connection. If no place is free, the oldest connection that is not being served is ended;
-    /// `None` if all are being served. If too many commands wait, the oldest of their connections is ended.
+    /// `None` if all are being served.
     pub(super) fn take(&self, stream: Stream) -> Option<Connection> {
         let mut held = self.lock();
-        let waiting = held.holders.iter().filter(|holder| holder.phase.waits()).count();
-        let others = held.holders.len() - waiting;
-        let used = others - held.holders.iter().filter(|of| of.phase == Phase::Ended).count();
-        let is_full = used >= CONNECTIONS_MAX;
-        if is_full || waiting >= CONNECTIONS_MAX {
+        if held.count(false) >= CONNECTIONS_MAX {
             held.displaced += 1;
-            let may_end = others < 2 * CONNECTIONS_MAX;
-            let gives_way = |phase: Phase| match is_full {
-                true => phase < Phase::Waiting,
-                false => phase.waits(),
-            };
-            let open = held.holders.iter_mut().filter(|holder| gives_way(holder.phase));
-            let oldest = open.min_by_key(|holder| (holder.phase, holder.number));
-            let oldest = oldest.filter(|_| may_end)?;
-            oldest.phase = Phase::Ended;
-            oldest.stream.end();
+            held.end_oldest(false).then_some(())?;
         }
         let (number, stream) = (held.accepted, Arc::new(stream));
         held.accepted += 1;
-        let holder = Holder { number, phase: Phase::Unauthenticated, stream: Arc::clone(&stream) };
-        held.holders.push(holder);
+        let (phase, is_aside) = (Phase::Unauthenticated, false);
+        held.holders.push(Holder { number, phase, is_aside, stream: Arc::clone(&stream) });
         drop(held);
         let deadline = Instant::now() + REQUEST_SPAN;
         let timed = Timed { stream, deadline };
@@ -249,8 +283,8 @@ impl Connection {
         self.enter(Phase::Idle, SESSION_SPAN);
     }
 
-    /// A command waits for longer than other commands may run. Its connection gives up its place, and is closed for a new
-    /// connection if too many wait.
+    /// A command waits for longer than other commands may run. Its connection gives up its place, and is closed for a later
+    /// connection whose command waits if too many do.
     pub(super) fn mark_waiting(&mut self) {
         self.enter(Phase::Waiting, REPLY_SPAN);
     }
@@ -269,11 +303,7 @@ impl Connection {
 
     fn enter(&mut self, phase: Phase, span: Duration) {
         self.timed.deadline = Instant::now() + span;
-        let mut held = self.places.lock();
-        let own = held.holders.iter_mut().find(|holder| holder.number == self.number);
-        if let Some(own) = own.filter(|own| own.phase != Phase::Ended) {
-            own.phase = phase;
-        }
+        self.places.lock().enter(self.number, phase);
     }
 
     /// Whether the client has closed its sending side or the connection.
@@ -445,23 +475,54 @@ mod tests {
     #[test]
     fn connections_whose_commands_wait_leave_their_places_to_others() {
         let places = Places::default();
-        let mut waiting: Vec<_> = (0..CONNECTIONS_MAX).map(|_| connect(&places)).collect();
-        for (number, (_, connection)) in waiting.iter_mut().enumerate() {
-            let connection = connection.as_mut().expect("a place");
-            if number % 2 == 0 { connection.mark_pending() } else { connection.mark_waiting() }
-        }
-        let is_ended = |of: &(_, Option<Connection>)| of.1.as_ref().expect("one").was_ended();
-        // With this many, a new connection ends one, first of those that change nothing.
-        let mut served = vec![connect(&places)];
-        assert_eq!(waiting.iter().position(is_ended), Some(1));
+        let open = |phase: Phase| {
+            let mut connection = connect(&places).1.expect("a place");
+            connection.enter(phase, REPLY_SPAN);
+            connection
+        };
+        let waits = |number| if number % 2 == 0 { Phase::Pending } else { Phase::Waiting };
+        let mut waiting: Vec<_> = (0..CONNECTIONS_MAX).map(|number| open(waits(number))).collect();
+        let mut served: Vec<_> = (0..CONNECTIONS_MAX).map(|_| open(Phase::Served)).collect();
+        assert!(!waiting.iter().any(Connection::was_ended));
+        assert!(connect(&places).1.is_none(), "all places are taken by those that are served");
+        // As many wait as may: one more ends one, first of those that change nothing.
+        let mut last = served.pop().expect("one");
+        last.mark_waiting();
+        assert_eq!(waiting.iter().position(Connection::was_ended), Some(1));
         waiting.remove(1);
-        served.extend((1..CONNECTIONS_MAX).map(|_| connect(&places)));
-        served.iter_mut().for_each(|(_, of)| of.as_mut().expect("a place").mark_served());
-        assert!(!waiting.iter().any(is_ended));
-        assert!(
-            connect(&places).1.is_none(),
-            "all places are taken by connections that are served"
-        );
+        waiting.push(last);
+        // They are answered, and new connections have their places.
+        waiting.iter_mut().for_each(Connection::mark_served);
+        served.push(open(Phase::Served));
+        assert!(!waiting.iter().chain(&served).any(Connection::was_ended));
+        // While all of them are being answered, a connection whose command waits keeps its own place.
+        served[3].mark_waiting();
+        assert!(!waiting.iter().chain(&served).any(Connection::was_ended));
+        let new = open(Phase::Served);
+        assert!(served[3].was_ended() && connect(&places).1.is_none());
+        served[3] = new;
+        // Sessions that wait for their next lines take the places of others again.
+        served.drain(..4);
+        waiting.iter_mut().for_each(Connection::mark_idle);
+        assert_eq!(waiting.iter().filter(|of| !of.was_ended()).count(), 4);
+        assert_eq!((places.displaced(), waiting[15].was_ended()), (17, false));
+    }
+
+    #[test]
+    fn number_of_connections_is_bounded_however_they_wait() {
+        let places = Places::default();
+        let mut all = Vec::new();
+        for _ in 0..10 {
+            let new: Vec<_> = (0..2 * CONNECTIONS_MAX).filter_map(|_| connect(&places).1).collect();
+            all.extend(new);
+            all.iter_mut().for_each(Connection::mark_waiting);
+            all.retain(|connection| !connection.was_ended());
+            assert!(all.len() <= 2 * CONNECTIONS_MAX, "{}", all.len());
+            all.iter_mut().for_each(Connection::mark_served);
+            assert!(places.open() <= 3 * CONNECTIONS_MAX as u64);
+        }
+        let asides = places.lock().count(true);
+        assert_eq!(asides, CONNECTIONS_MAX);
     }
 
     #[test]

@@ -36,8 +36,8 @@ impl Secrets {
         Ok(Some(Self { admin: admin.clone(), clock, in_use: Mutex::new((seen, acceptor)) }))
     }
 
-    /// The permissions of a client with a valid certificate with these names. A certificate whose names cannot be read may belong
-    /// to a client that may only read.
+    /// The permissions of a client with a valid certificate with these names. A certificate without names, or whose names cannot
+    /// be read, may belong to a client that may only read.
     pub(super) fn rights_of(&self, names: Option<&[String]>) -> Rights {
         let readers = self.admin.tls.as_ref().map_or(&[][..], |tls| &tls.read_clients);
         rights_among(readers, names)
@@ -61,11 +61,31 @@ impl Secrets {
 }
 
 fn rights_among(readers: &[String], names: Option<&[String]>) -> Rights {
-    let reads = |reader: &String| match names {
-        Some(names) => names.iter().any(|name| name.eq_ignore_ascii_case(reader)),
-        None => true,
+    let is_listed = |name: &String| readers.iter().any(|reader| covers(name, reader));
+    let may_do_all = match names {
+        // A certificate without such a name cannot be listed.
+        Some(names) => !names.is_empty() && !names.iter().any(is_listed),
+        None => false,
     };
-    if readers.iter().any(reads) { Rights::Read } else { Rights::All }
+    if may_do_all || readers.is_empty() { Rights::All } else { Rights::Read }
+}
+
+/// Whether a name of a certificate is the listed one, or a wildcard name that stands for it.
+fn covers(name: &str, reader: &str) -> bool {
+    if is_same(name, reader) {
+        return true;
+    }
+    let parent = reader.split_once('.').map(|(_, parent)| parent);
+    name.strip_prefix("*.").zip(parent).is_some_and(|(of, parent)| is_same(of, parent))
+}
+
+/// Whether two names differ at most in the case of letters, in spaces that have no meaning (RFC 4518 section 2.6.1), and in a final dot.
+fn is_same(one: &str, other: &str) -> bool {
+    let words = |text: &'_ str| -> Vec<String> {
+        let text = text.trim().to_ascii_lowercase();
+        text.strip_suffix('.').unwrap_or(&text).split_whitespace().map(str::to_owned).collect()
+    };
+    words(one) == words(other)
 }
 
 fn load(admin: &Admin, clock: &TlsClock) -> Result<Option<Acceptor>, String> {
@@ -104,7 +124,11 @@ mod tests {
             (Some(&["alice", "prom.EXAMPLE"]), Rights::Read),
             (Some(&["alice"]), Rights::All),
             (Some(&["monitoring2", "a.prom.example"]), Rights::All),
-            (Some(&[]), Rights::All),
+            (Some(&["alice", " Monitoring "]), Rights::Read),
+            (Some(&["prom.example."]), Rights::Read),
+            (Some(&["*.example"]), Rights::Read),
+            (Some(&["*.prom.example", "*.a.example", "*"]), Rights::All),
+            (Some(&[]), Rights::Read),
             (None, Rights::Read),
         ] {
             let names = names.map(texts);

@@ -3,11 +3,12 @@
 //! Never: runs on a worker; lets a server hold a check beyond its timeout; counts a shortage of this process as a failure
 //! of a server.
 //! Limits: one check of a server and one of its agent at a time; `SHORTAGE_PAUSE` before checks that lacked a slot, a descriptor
-//! or memory are tried again, unless a connection of a check ends before that; a connection whose check has ended is kept for the
+//! or memory are tried again, unless a connection of a check ends before that, and before a check is tried again for whose addresses
+//! there is no local port; `BEGUN_MAX` waiting checks begun in a turn; a connection whose check has ended is kept for the
 //! server's FIN for up to `LEAVE_SPAN` and `LEAVE_BYTES_MAX` bytes of the rest of its response, unless a check needs its slot;
 //! connections that are kept for further checks: `kept.rs`.
 //! Invariant: timer `n` belongs to target `n`: it is the time of the next check while the target waits, and the timeout
-//! of the check while one is in progress. Of the checks that lack a resource (`waiting.rs`), only that of the first one is set.
+//! of the check while one is in progress. Of the checks in `waiting.rs`, only the timer of the first one is set.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use tidegate_config::model::CheckKind;
 use tidegate_gate::agent::{Failure, Statement, TextReader};
 use tidegate_gate::health::{self, Outcome, Stage};
 use tidegate_gate::probe::{self, ResponseReader, RestReader};
-use tidegate_reactor::{CloseReason, Completion, Reactor, SockId};
+use tidegate_reactor::{CloseReason, Completion, Reactor, Shortage, SockId};
 use tidegate_secure::LayerHandler;
 use tidegate_wire::tls::Fault;
 
@@ -29,6 +30,8 @@ use crate::log;
 
 /// How long a check that lacked a resource of this process waits.
 const SHORTAGE_PAUSE: Span = Span::from_millis(100);
+/// How many of the checks that waited are begun in a turn.
+const BEGUN_MAX: usize = 256;
 /// For how many times `keep-alive` checks use new connections after a timeout over a kept one.
 const UNKEPT_SPANS: u32 = 10;
 /// How long the prober waits for a server to close after its response, so that the server's side of the connection keeps
@@ -51,6 +54,10 @@ pub(crate) struct Prober {
     bound: KeptBound,
     /// The checks that lack a resource of this process.
     waiting: WaitingChecks,
+    /// Waiting checks may be tried: one of them has begun, or a connection has ended.
+    may_begin: bool,
+    /// The time of the last turn in which waiting checks were begun, and their number.
+    begun: (Moment, usize),
     /// A server has gone up or down since the last message to the workers.
     is_changed: bool,
 }
@@ -127,9 +134,17 @@ impl Prober {
     /// A prober without targets, for a reactor with this many slots.
     pub(crate) fn new(roster: Arc<Roster>, seed: u64, slots: usize) -> Self {
         let (prng, bound) = (Prng::new(seed), KeptBound::new(slots));
-        let waiting = WaitingChecks::default();
-        let (targets, socks) = (Vec::new(), Vec::new());
-        Self { roster, targets, socks, prng, bound, waiting, is_changed: false }
+        Self {
+            roster,
+            targets: Vec::new(),
+            socks: Vec::new(),
+            prng,
+            bound,
+            waiting: WaitingChecks::default(),
+            may_begin: false,
+            begun: (Moment::ZERO, 0),
+            is_changed: false,
+        }
     }
 
     /// Checks these targets from now on. A target that was checked before keeps its check in progress and the time of the next one.
@@ -177,7 +192,8 @@ impl Prober {
         for number in self.targets.len()..count {
             reactor.set_timer(number as u32, Moment::NEVER);
         }
-        self.try_first(reactor, reactor.now());
+        self.may_begin = true;
+        self.begin_waiting(reactor);
     }
 
     /// Tells the workers if a server went up or down. Returns whether a worker is still to be notified.
@@ -211,6 +227,7 @@ impl Prober {
                 probe.keep_until = None;
             }
         }
+        self.begin_waiting(reactor);
     }
 
     /// Notes the purpose of a connection.
@@ -273,7 +290,7 @@ impl Prober {
                         .into_iter()
                         .for_each(|kept| self.leave(reactor, kept.sock, Parting::Reset));
                     match self.waiting.first().is_some_and(|first| first != number) {
-                        true => self.postpone(reactor, number),
+                        true => self.postpone(reactor, number, None),
                         false => self.begin(reactor, number, (reactor.now(), 0)),
                     }
                 }
@@ -294,15 +311,16 @@ impl Prober {
         number: usize,
         (began, tried): (Moment, usize),
     ) {
-        let mut begun = self.connect(reactor, (number, tried));
-        while begun.is_none() && self.drop_oldest_leaving(reactor) {
-            begun = self.connect(reactor, (number, tried));
-        }
-        let Some(sock) = begun else { return self.postpone(reactor, number) };
+        let (sock, tried) = match self.open(reactor, (number, tried)) {
+            Ok(begun) => begun,
+            Err(Shortage::Ports) => return self.pause(reactor, number),
+            Err(shortage) => return self.postpone(reactor, number, Some(shortage)),
+        };
         let now = reactor.now();
         let Some(watched) = self.targets.get_mut(number) else { return };
         if let Some(place) = watched.place.take() {
             self.waiting.remove(place);
+            self.may_begin = true;
         }
         let target = &watched.target;
         if !target.preface.is_empty() {
@@ -316,23 +334,45 @@ impl Prober {
         let (reader, text) = (ResponseReader::default(), TextReader::default());
         let probe = Probe { sock, began, keep_until, is_reused, stage, tried, fault, reader, text };
         self.send_request(reactor, number, probe);
-        self.try_first(reactor, now);
     }
 
-    /// Opens a connection to a target, to the address after `tried` others. `None`: this process lacks a resource.
+    /// Opens a connection to a target, after `tried` addresses were tried. Returns also how many were tried before this one. Ports run
+    /// out for one address only, so the next one is tried; for another resource, one connection whose check has ended gives up its own.
+    fn open<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        (number, mut tried): (usize, usize),
+    ) -> Result<(SockId, usize), Shortage> {
+        let mut may_reset = true;
+        loop {
+            match self.connect(reactor, (number, tried)) {
+                Ok(sock) => return Ok((sock, tried)),
+                Err(Shortage::Ports) if self.has_address_after(number, tried) => tried += 1,
+                Err(Shortage::Ports) => return Err(Shortage::Ports),
+                Err(_) if may_reset && self.drop_oldest_leaving(reactor) => may_reset = false,
+                Err(shortage) => return Err(shortage),
+            }
+        }
+    }
+
+    /// Whether the target has another address after the one that follows `tried` others.
+    fn has_address_after(&self, number: usize, tried: usize) -> bool {
+        self.targets.get(number).is_some_and(|of| tried + 1 < of.target.addresses.len())
+    }
+
+    /// Begins a connect to a target, to the address after `tried` others.
     fn connect<R: Reactor>(
         &self,
         reactor: &mut R,
         (number, tried): (usize, usize),
-    ) -> Option<SockId> {
-        let watched = self.targets.get(number)?;
+    ) -> Result<SockId, Shortage> {
+        let watched = &self.targets[number];
         let addresses = &watched.target.addresses;
         let address = &addresses[watched.preferred.wrapping_add(tried) % addresses.len()];
-        let begun = match watched.target.key() {
+        match watched.target.key() {
             None => reactor.connect(address),
             Some(key) => reactor.connect_secured(address, key),
-        };
-        begun.ok()
+        }
     }
 
     /// Resets the connection whose check ended longest ago, because a check needs its slot. Returns false if there is none.
@@ -347,10 +387,28 @@ impl Prober {
         false
     }
 
-    /// Lets the check that has waited longest be tried at `at`.
+    /// Begins checks that wait, in their order, until one lacks a resource again.
+    fn begin_waiting<R: Reactor>(&mut self, reactor: &mut R) {
+        let now = reactor.now();
+        if self.begun.0 != now {
+            self.begun = (now, 0);
+        }
+        while core::mem::take(&mut self.may_begin)
+            && let Some(number) = self.waiting.first()
+        {
+            if self.begun.1 >= BEGUN_MAX {
+                return self.try_first(reactor, now);
+            }
+            self.begun.1 += 1;
+            self.begin(reactor, number, (now, 0));
+        }
+    }
+
+    /// Lets the check that has waited longest be tried at `at`, unless it is tried earlier.
     fn try_first<R: Reactor>(&mut self, reactor: &mut R, at: Moment) {
         if let Some(number) = self.waiting.first()
             && let Some(watched) = self.targets.get_mut(number)
+            && at < watched.at
         {
             watched.at = at;
             reactor.set_timer(number as u32, at);
@@ -391,27 +449,53 @@ impl Prober {
         self.use_for(sock, Use::Probe(sock, number));
     }
 
-    /// Lets a check wait, because this process lacks a resource for it, or others wait for one.
-    fn postpone<R: Reactor>(&mut self, reactor: &mut R, number: usize) {
+    /// Lets a check wait for its turn, because this process lacks a resource for it, or (`None`) others wait for one.
+    fn postpone<R: Reactor>(&mut self, reactor: &mut R, number: usize, shortage: Option<Shortage>) {
         let now = reactor.now();
         self.bound.note_shortage(now);
         let Some(watched) = self.targets.get_mut(number) else { return };
         watched.probe = None;
+        // The cause may be the route to one address (ENOBUFS), and this check must not hold up the others for ever.
+        if let Some(place) = watched.place.filter(|_| shortage == Some(Shortage::Memory)) {
+            self.waiting.remove(place);
+            watched.place = None;
+        }
         if watched.place.is_none() {
-            let (place, is_logged) = self.waiting.add(number, now);
-            watched.place = Some(place);
+            watched.place = Some(self.waiting.add(number));
             let is_counted = core::mem::replace(&mut watched.is_counted, true);
             let count = self.roster.note_postponed(!is_counted);
-            if is_logged {
+            if self.waiting.is_to_be_logged(false, now) {
                 log::warning(format_args!(
-                    "health checks wait, because this process lacks descriptors, ports or memory for their connections; checks that \
-                     have waited so far: {count}; help: raise the limit of open files (RLIMIT_NOFILE) or `every`"
+                    "health checks wait, because this process lacks descriptors or memory for their connections; checks that have \
+                     waited so far: {count}; help: raise the limit of open files (RLIMIT_NOFILE) or `every`"
                 ));
             }
         }
         watched.at = Moment::NEVER;
         reactor.set_timer(number as u32, Moment::NEVER);
         self.try_first(reactor, now.after(SHORTAGE_PAUSE));
+    }
+
+    /// Lets a check alone wait, because there is no local port or address for a connection to its server.
+    fn pause<R: Reactor>(&mut self, reactor: &mut R, number: usize) {
+        let now = reactor.now();
+        let Some(watched) = self.targets.get_mut(number) else { return };
+        watched.probe = None;
+        if let Some(place) = watched.place.take() {
+            self.waiting.remove(place);
+            self.may_begin = true;
+        }
+        let is_counted = core::mem::replace(&mut watched.is_counted, true);
+        let count = self.roster.note_postponed(!is_counted);
+        if self.waiting.is_to_be_logged(true, now) {
+            let address = &watched.target.addresses[0];
+            log::warning(format_args!(
+                "a health check waits, because this machine has no local port or address for a connection to {address}; checks that \
+                 have waited so far: {count}; help: check net.ipv4.ip_local_port_range, and whether the machine has IPv6"
+            ));
+        }
+        watched.at = now.after(SHORTAGE_PAUSE);
+        reactor.set_timer(number as u32, watched.at);
     }
 
     /// A check has its result.
@@ -544,7 +628,7 @@ impl Prober {
             Parting::Reset => reactor.abort(sock),
         }
         // The connection has freed a slot, or gives it up.
-        self.try_first(reactor, reactor.now());
+        self.may_begin = true;
     }
 
     /// A connection is open, with TLS if the check uses it.
@@ -617,7 +701,7 @@ impl Prober {
                 true => reactor.abort(sock),
                 false => reactor.close_at_once(sock),
             }
-            self.try_first(reactor, reactor.now());
+            self.may_begin = true;
         }
     }
 
@@ -632,30 +716,50 @@ impl Prober {
             {
                 *place = Use::None;
             }
-            return self.try_first(reactor, reactor.now());
+            self.may_begin = true;
+            return;
         };
-        let watched = &mut self.targets[number];
-        let Some(probe) = &watched.probe else { return };
+        let Some(probe) = &self.targets[number].probe else { return };
         let (began, tried, stage) = (probe.began, probe.tried, probe.stage);
         let outcome = match (probe.fault, reason) {
             (Some(fault), _) => Outcome::Tls(fault),
             (None, CloseReason::ConnectRefused) => Outcome::Refused,
             (None, CloseReason::ConnectUnreachable) => Outcome::Unreachable,
-            (None, CloseReason::ConnectShortage(_)) => {
-                self.use_for(sock, Use::None);
-                return self.postpone(reactor, number);
+            (None, CloseReason::ConnectShortage(shortage)) => {
+                return self.handle_late_shortage(reactor, (number, sock), shortage);
             }
             (None, CloseReason::Reset | CloseReason::Ended | CloseReason::Unsent) => {
                 Outcome::Closed(stage)
             }
         };
         let is_connect = matches!(outcome, Outcome::Refused | Outcome::Unreachable);
-        if is_connect && tried + 1 < watched.target.addresses.len() {
-            watched.probe = None;
+        if is_connect && self.has_address_after(number, tried) {
+            self.targets[number].probe = None;
             self.use_for(sock, Use::None);
             return self.begin(reactor, number, (began, tried + 1));
         }
         self.end(reactor, number, outcome);
+    }
+
+    /// A connect that was begun lacks a resource of this process.
+    fn handle_late_shortage<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        (number, sock): (usize, SockId),
+        shortage: Shortage,
+    ) {
+        self.use_for(sock, Use::None);
+        let Some(probe) = self.targets[number].probe.take() else { return };
+        match shortage {
+            Shortage::Ports if self.has_address_after(number, probe.tried) => {
+                self.begin(reactor, number, (probe.began, probe.tried + 1));
+            }
+            Shortage::Ports => {
+                self.pause(reactor, number);
+                self.may_begin = true;
+            }
+            _ => self.postpone(reactor, number, Some(shortage)),
+        }
     }
 
     /// The server has ended its direction.
@@ -695,6 +799,7 @@ impl LayerHandler for Prober {
             | Completion::Accepted { .. }
             | Completion::AcceptPaused { .. } => {}
         }
+        self.begin_waiting(reactor);
     }
 
     fn handle_reached(&mut self, sock: SockId, _now: Moment) {

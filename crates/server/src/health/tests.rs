@@ -1,5 +1,7 @@
 //! The prober and the roster over simulated sockets and virtual time.
 
+mod shortages;
+
 use std::sync::Arc;
 
 use tidegate_base::{Address, Moment, Prng, Span};
@@ -11,6 +13,7 @@ use super::prober::Prober;
 use super::roster::{Roster, View};
 use super::target::targets;
 use super::{ServerId, ServerState, ServerStatuses};
+use crate::resolve::Addresses;
 use crate::start::Mail;
 use crate::state_transfer::{StateTransfer, TransferReader};
 
@@ -128,7 +131,7 @@ struct Stage {
 }
 
 fn config(servers: usize, health: &str) -> tidegate_config::model::Config {
-    let servers: Vec<String> = (0..servers).map(|at| format!("\"10.0.0.{at}:80\"")).collect();
+    let servers: Vec<String> = (0..servers).map(|at| format!("\"{}\"", address(at))).collect();
     let text = format!(
         "[[listener]]\nbind = \"127.0.0.1:80\"\n[[route]]\nproxy = \"p\"\n[pool.p]\nservers = [{}]\n{health}\n",
         servers.join(", ")
@@ -177,7 +180,12 @@ impl Stage {
         let addresses: Vec<Vec<Vec<Address>>> = pools
             .map(|pool| (0..pool.servers.len()).map(|at| vec![address(at)]).collect())
             .collect();
-        let targets = targets(&self.arranged, &addresses);
+        self.give_targets_at(&addresses);
+    }
+
+    /// As `give_targets`, with the addresses of each server of each pool.
+    fn give_targets_at(&mut self, addresses: &Addresses) {
+        let targets = targets(&self.arranged, addresses);
         self.layer.between_turns(&mut self.reactor, &mut self.prober, |prober, view| {
             prober.change(view, targets);
         });
@@ -239,7 +247,7 @@ impl Stage {
 }
 
 fn address(at: usize) -> Address {
-    Address::Tcp(format!("10.0.0.{at}:80").parse().expect("an address"))
+    Address::Tcp(([10, 0, (at / 250) as u8, (at % 250) as u8], 80).into())
 }
 
 fn agent_address(at: usize) -> Address {
@@ -624,50 +632,6 @@ fn kept_connections_leave_a_quarter_of_the_slots_to_other_checks() {
     stage.net.set_faults(Faults::none());
     stage.run(Span::from_secs(20));
     assert!(stage.origins.iter().any(|origin| !origin.open.is_empty()));
-    stage.prober.change(&mut stage.reactor, Vec::new());
-    stage.run(Span::from_secs(3));
-    assert_eq!(stage.net.open_sockets(), 0);
-}
-
-/// How often each server was checked.
-fn checks(stage: &Stage) -> [u64; 8] {
-    core::array::from_fn(|at| stage.view(at).checked.expect("it is checked").checks)
-}
-
-#[test]
-fn connection_whose_server_does_not_close_gives_its_slot_to_a_check() {
-    let mut stage = Stage::with_slots(8, HTTP, (Faults::none(), 61), 2);
-    for origin in &mut stage.origins {
-        origin.manner = Manner::Lingers;
-    }
-    stage.run(Span::from_secs(21));
-    let checks = checks(&stage);
-    assert!(checks.iter().all(|count| *count >= 9), "one each 2 s: {checks:?}");
-    assert!((0..8).all(|at| stage.word(at) == "UP"));
-}
-
-#[test]
-fn checks_that_lack_a_slot_are_made_in_the_order_of_their_waiting() {
-    let mut stage = Stage::with_slots(8, HTTP, (Faults::none(), 62), 1);
-    for origin in &mut stage.origins {
-        origin.manner = Manner::Silent;
-    }
-    // Each check takes its timeout of 500 ms, and servers are checked each second while they fail.
-    stage.run(Span::from_secs(41));
-    let (most, least) = (checks(&stage).into_iter().max(), checks(&stage).into_iter().min());
-    assert!(least >= Some(9) && most <= Some(11), "{:?}", checks(&stage));
-    assert!((0..8).all(|at| stage.word(at) == "DOWN"));
-    let postponed = stage.roster.postponed();
-    assert!((60..=100).contains(&postponed), "each check is counted once: {postponed}");
-    // Those that wait stay in their order over a reload, and those that were removed wait no longer.
-    for servers in [4, 8] {
-        stage.reload(servers, HTTP);
-        stage.run(Span::from_secs(20));
-    }
-    stage.origins.iter_mut().for_each(|origin| origin.manner = Manner::Status(200));
-    stage.origins.iter_mut().for_each(|origin| origin.open.clear());
-    stage.run(Span::from_secs(20));
-    assert!((0..8).all(|at| stage.word(at) == "UP"));
     stage.prober.change(&mut stage.reactor, Vec::new());
     stage.run(Span::from_secs(3));
     assert_eq!(stage.net.open_sockets(), 0);

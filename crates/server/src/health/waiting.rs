@@ -1,8 +1,9 @@
 //! Checks that wait for a resource of this process, and connections that can give up theirs.
 //! In: targets whose checks lacked a slot, a descriptor or memory; connections whose checks have ended. Out: the check that is
 //! tried next; the connection that gives up its slot first.
-//! Limits: one place for each target; a line of the log each `LOG_SPAN`.
-//! Invariant: checks are tried in the order in which they began to wait.
+//! Limits: one place for each target; two lines of the log each `LOG_SPAN`.
+//! Invariant: checks are tried in the order in which they began to wait. A check that was tried and lacks memory begins to wait anew,
+//! and so does one whose connect was begun and then failed for lack of a resource.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -23,23 +24,29 @@ pub(super) struct WaitingChecks {
     targets: BTreeMap<Place, usize>,
     /// How many checks have waited.
     count: u64,
-    /// When the log may state that checks wait.
-    log_at: Moment,
+    /// When the log may state that checks wait, for a port and for another resource.
+    log_at: [Moment; 2],
     /// The connections whose checks have ended, oldest first. Some may have ended themselves.
     leaving: VecDeque<SockId>,
 }
 
 impl WaitingChecks {
-    /// A check begins to wait. Returns its place, and whether the log is to state that checks wait.
-    pub(super) fn add(&mut self, number: usize, now: Moment) -> (Place, bool) {
+    /// A check begins to wait. Returns its place.
+    pub(super) fn add(&mut self, number: usize) -> Place {
         let place = Place(self.count);
         self.count += 1;
         self.targets.insert(place, number);
-        let is_logged = now >= self.log_at;
+        place
+    }
+
+    /// Whether the log is to state now that checks wait, for a port or for another resource.
+    pub(super) fn is_to_be_logged(&mut self, lacks_port: bool, now: Moment) -> bool {
+        let log_at = &mut self.log_at[usize::from(lacks_port)];
+        let is_logged = now >= *log_at;
         if is_logged {
-            self.log_at = now.after(LOG_SPAN);
+            *log_at = now.after(LOG_SPAN);
         }
-        (place, is_logged)
+        is_logged
     }
 
     /// A check waits no longer.

@@ -54,30 +54,12 @@ impl PeerIdentity {
     }
 }
 
-/// The names in a certificate, as operators list them: the common names of its subject, and its DNS names. `None` if the
-/// certificate has names that cannot be read.
-pub(super) fn names_of(certificate_der: &[u8]) -> Option<Vec<String>> {
-    let der = rustls::pki_types::CertificateDer::from(certificate_der);
-    let certificate = webpki::EndEntityCert::try_from(&der).ok()?;
-    let mut names = Vec::new();
-    let mut is_text = true;
-    let is_whole = for_each_attribute(certificate.subject(), |oid, value| {
-        if oid == COMMON_NAME {
-            match core::str::from_utf8(value) {
-                Ok(name) => names.push(name.to_owned()),
-                Err(_) => is_text = false,
-            }
-        }
-    });
-    names.extend(certificate.valid_dns_names().map(str::to_owned));
-    (is_whole && is_text).then_some(names)
-}
-
 /// The text of a Name, which is a sequence of sets of (type, value). The text has them in reverse order
 /// (RFC 4514 section 2.1).
 fn subject_text(sets: &[u8]) -> String {
     let mut parts: Vec<String> = Vec::new();
-    let mut whole = for_each_attribute(sets, |oid, value| parts.push(attribute_text(oid, value)));
+    let mut whole =
+        for_each_attribute(sets, |oid, (_, value)| parts.push(attribute_text(oid, value)));
     let mut text = String::new();
     for part in parts.iter().rev() {
         let comma = if text.is_empty() { "" } else { "," };
@@ -108,7 +90,7 @@ pub fn common_name_text(common_name: &[u8]) -> Option<String> {
 /// The last CN of a Name whose length is allowed in a certificate.
 fn common_name(sets: &[u8]) -> Option<Box<[u8]>> {
     let mut found = None;
-    for_each_attribute(sets, |oid, value| {
+    for_each_attribute(sets, |oid, (_, value)| {
         if oid == COMMON_NAME && value.len() <= COMMON_NAME_BYTES_MAX {
             found = Some(value.into());
         }
@@ -116,8 +98,8 @@ fn common_name(sets: &[u8]) -> Option<Box<[u8]>> {
     found
 }
 
-/// Calls `act` with the type and value of each attribute. Returns whether all of `sets` could be read.
-fn for_each_attribute(mut sets: &[u8], mut act: impl FnMut(&[u8], &[u8])) -> bool {
+/// Calls `act` with the type of each attribute, and the tag and content of its value. Returns whether all of `sets` could be read.
+pub(super) fn for_each_attribute(mut sets: &[u8], mut act: impl FnMut(&[u8], (u8, &[u8]))) -> bool {
     let mut whole = true;
     while let Some((0x31, set, rest)) = split_value(sets) {
         sets = rest;
@@ -126,9 +108,12 @@ fn for_each_attribute(mut sets: &[u8], mut act: impl FnMut(&[u8], &[u8])) -> boo
             set = rest;
             let attribute = split_value(pair)
                 .filter(|(tag, ..)| *tag == 0x06)
-                .and_then(|(_, oid, value)| Some((oid, split_value(value)?.1)));
+                .and_then(|(_, oid, value)| Some((oid, split_value(value)?)));
             match attribute {
-                Some((oid, value)) => act(oid, value),
+                Some((oid, (tag, value, rest))) => {
+                    act(oid, (tag, value));
+                    whole &= rest.is_empty();
+                }
                 None => whole = false,
             }
         }
@@ -138,7 +123,7 @@ fn for_each_attribute(mut sets: &[u8], mut act: impl FnMut(&[u8], &[u8])) -> boo
 }
 
 /// 2.5.4.3 in DER.
-const COMMON_NAME: &[u8] = &[0x55, 4, 3];
+pub(super) const COMMON_NAME: &[u8] = &[0x55, 4, 3];
 
 fn attribute_text(oid: &[u8], value: &[u8]) -> String {
     let name = match oid {

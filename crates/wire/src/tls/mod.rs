@@ -17,6 +17,7 @@ mod forward;
 pub(crate) mod fuzz;
 mod hello;
 mod identity;
+mod names;
 mod peek;
 mod randomness;
 mod records;

@@ -18,7 +18,8 @@ use rustls::{AlertDescription, ClientConfig, CommonState, Error, HandshakeKind, 
 use super::choice::{Version, cipher_name};
 use super::fault::{CertificateFault, Fault};
 use super::hello::HelloReader;
-use super::identity::{self, PeerIdentity};
+use super::identity::PeerIdentity;
+use super::names;
 use super::records::{self, CONTENT_BYTES_MAX, HANDSHAKE, HEADER_BYTES, PlainRecords};
 use super::refusal::LastRefused;
 
@@ -300,7 +301,7 @@ impl TlsSession {
     #[must_use]
     pub fn peer_names(&self) -> Option<Vec<String>> {
         let chain = self.side.state().peer_certificates()?;
-        identity::names_of(chain.first()?)
+        names::names_of(chain.first()?)
     }
 
     /// Takes the identity in the client certificate that was rejected, if the client presented one. Call it

@@ -595,8 +595,15 @@ fn names_of_a_certificate_are_its_common_names_and_dns_names() {
     assert_eq!(names_of(text("bob"), &[]), whole(&["bob"]));
     assert_eq!(names_of(text("caf\u{e9}"), &["a.example"]), whole(&["caf\u{e9}", "a.example"]));
     assert_eq!(names_of(None, &["a.example", "*.b.example"]), whole(&["a.example", "*.b.example"]));
-    let broad = rcgen::string::BmpString::try_from("caf\u{e9}").unwrap();
+    let printable = rcgen::string::PrintableString::try_from("bob").unwrap();
+    assert_eq!(names_of(Some(DnValue::PrintableString(printable)), &[]), whole(&["bob"]));
+    // As UTF-8, these are texts with NUL.
+    let broad = rcgen::string::BmpString::try_from("bob").unwrap();
     assert_eq!(names_of(Some(DnValue::BmpString(broad)), &["a.example"]), None);
+    let broad = rcgen::string::UniversalString::try_from("bob").unwrap();
+    assert_eq!(names_of(Some(DnValue::UniversalString(broad)), &["a.example"]), None);
+    assert_eq!(names_of(text("bob"), &["a.example", "not a name", "b.example"]), None);
+    assert_eq!(names_of(text("bob"), &["a.example."]), whole(&["bob", "a.example"]));
 }
 
 #[test]
