@@ -48,7 +48,7 @@ impl Life {
         Self { since, gone_since: None }
     }
 
-    /// The life of a listener: a part that is switched off is treated as a removed part whose index stays taken.
+    /// The life of a listener: a listener that is switched off is treated as a removed one whose index stays taken.
     fn switched(self, is_off: bool, earlier: Option<Generation>, now: Generation) -> Self {
         Self { gone_since: is_off.then(|| earlier.unwrap_or(now)), ..self }
     }

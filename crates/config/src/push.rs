@@ -56,7 +56,7 @@ pub struct Push {
     pub history_bytes_max: usize,
     /// Maximum size of the messages that wait for a client.
     pub queue_bytes_max: usize,
-    /// Maximum number of the messages that wait for a client.
+    /// Maximum number of messages that wait for a client.
     pub queue_messages_max: u32,
     /// The policy beyond these limits.
     pub slow: Slow,

@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(note(4, at(120)), StickyChange::Moved);
         assert_eq!(find(7, at(120)), Some(4));
         assert_eq!(note(5, at(500)), StickyChange::New);
-        // The clock of another worker is slow.
+        // The clock of another worker is behind this one.
         assert_eq!(find(7, at(0)), Some(5));
         assert_eq!(table.keys(), 1);
     }

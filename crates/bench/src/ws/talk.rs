@@ -525,7 +525,7 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Reads the complete frames at the start of `input`. Returns its length.
+    /// Reads the complete frames at the start of `input`. Returns their length.
     fn read_input(&mut self, index: u32, input: &[u8]) -> Result<usize, String> {
         let mut used = 0;
         if let State::Greeting(since) = self.lines[index as usize].state {

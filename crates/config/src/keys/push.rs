@@ -288,7 +288,7 @@ pub static PUSH: Section = Section {
             "queue-messages-max",
             Number(1, 1_000_000),
             Value("1000"),
-            "Maximum number of the messages that wait for a client that does not read.",
+            "Maximum number of messages that wait for a client that does not read.",
             "As for `queue-max`, for small messages.",
         ),
         key(

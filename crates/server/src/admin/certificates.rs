@@ -54,7 +54,7 @@ pub(super) fn set(words: &[&str], pem: &str, operations: &Operations) -> Outcome
     )))
 }
 
-/// Uses the certificate that waits from now on.
+/// From now on, uses the staged certificate.
 pub(super) fn commit(arguments: &[&str], operations: &Operations) -> Outcome {
     let [name] = arguments else { return Err("usage: commit tls cert NAME".to_owned()) };
     let path = waiting(name, operations)?;

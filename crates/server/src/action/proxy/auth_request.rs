@@ -20,7 +20,7 @@ use crate::action::proxy::exchange::{Choice, Exchange, RequestFacts, Stage};
 use crate::action::proxy::stored::{StoredRequest, WAITING_PIECE_BYTES_MAX};
 use crate::worker::Worker;
 
-/// Maximum size in bytes of the body of an answer that are received to keep the connection.
+/// Maximum number of bytes of an answer's body that are received to keep the connection.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 /// A client's request that waits for the decision of the authentication server.

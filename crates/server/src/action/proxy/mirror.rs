@@ -33,7 +33,7 @@ use crate::worker::Worker;
 const MIRRORS_MAX: usize = 256;
 /// The part of a worker's connections that copies may have: one in `SHARE`, at least one.
 const SHARE: usize = 8;
-/// Maximum size in bytes of the body of a response that are received to keep the connection.
+/// Maximum number of bytes of a response's body that are received to keep the connection.
 const ANSWER_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The copy of a request that is not sent yet.

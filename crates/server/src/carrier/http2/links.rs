@@ -19,7 +19,7 @@ use crate::connection::Connections;
 use crate::settings::Settings;
 use crate::worker::{Work, Worker};
 
-/// Maximum size in bytes of a body that are put into the output at once. Then the output is sent, if it can be.
+/// Maximum number of bytes of a body that are put into the output at once. Then the output is sent, if it can be.
 pub(super) const SEND_BYTES_MAX: usize = OUTPUT_FLUSH_BYTES;
 /// Output of a connection is gathered up to this size. It is the content of one TLS record.
 pub(super) const GATHERED_BYTES_MAX: usize = 16 << 10;

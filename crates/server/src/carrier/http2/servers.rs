@@ -26,7 +26,7 @@ use crate::connection::Connections;
 use crate::responder::Responder;
 use crate::worker::Work;
 
-/// Maximum size in bytes of a waiting body that are handed over at once. After them, the client may be blocked.
+/// Maximum number of bytes of a waiting body that are handed over at once. After them, the client may be blocked.
 const PIECE_BYTES_MAX: usize = 16 * 1024;
 /// Maximum spare memory for heads of responses without a body.
 const SPARE_HEADS_MAX: usize = 64;
