@@ -7,13 +7,14 @@ Measures the servers that are named, or all, and Tidegate. Needs a JDK 17 and Ma
 (as scripts/compare-peers.sh java). Every server runs on CPU 0 with one thread for its sockets; `tidegate bench push` runs on
 CPU 1. A round of a server: CONNECTIONS clients connect over WebSocket, BROADCASTS messages of 13 bytes go to all of them, and
 the clients leave. All servers run during all rounds and take turns; the first WARM_UPS rounds are not counted, because Java
-compiles during them. A last pass measures memory: for Java, the live objects after a garbage collection.
+compiles during them. A pass of its own measures memory: for Java the last one, the live objects after a garbage collection; for
+Tidegate the first one, the growth of its resident memory.
 
 CPU time is user and system time of the server's processes: per connection from the first connect to the end of a pause of
 1 s after the last one, per message from the first publication to the last receipt.
 
 A process of Java cannot hold more sockets than the limit of descriptors (20,000 on many hosts). Where CONNECTIONS (100,000) are
-more than PER_PROCESS (18,000), as many processes of a Java server as needed share them evenly, each with its own port, its own
+more than PER_PROCESS (17,000), as many processes of a Java server as needed share them evenly, each with its own port, its own
 clients and its own publications. Tidegate is one process with one address and as many workers as the limit requires.
 
 The program is target/release/tidegate, or the value of TIDEGATE. ROUNDS (5), WARM_UPS (2) and HEAP (512m, for each process)
@@ -39,7 +40,7 @@ from route_costs import PROGRAM, ROOT, path, start
 ROUNDS = int(os.environ.get("ROUNDS", "5"))
 WARM_UPS = int(os.environ.get("WARM_UPS", "2"))
 CONNECTIONS = int(os.environ.get("CONNECTIONS", "100000"))
-PER_PROCESS = int(os.environ.get("PER_PROCESS", "18000"))
+PER_PROCESS = int(os.environ.get("PER_PROCESS", "17000"))
 BROADCASTS = int(os.environ.get("BROADCASTS", "5"))
 HEAP = os.environ.get("HEAP", "512m")
 RESULTS = os.path.join(ROOT, "benches/results/scripts/c1000k_servers.jsonl")
@@ -235,12 +236,14 @@ def main():
     try:
         ours = tidegate(19850)
         servers = [ours, *(java(name, 19900 + 50 * at) for at, name in enumerate(wanted))]
+        # Memory of an earlier round would serve later connections.
+        measure_memory(ours)
         for turn in range(WARM_UPS + ROUNDS):
             for server in servers if turn % 2 else servers[::-1]:
                 figures = run(server)
                 if turn >= WARM_UPS:
                     server.reports.append(figures)
-        for server in servers:
+        for server in servers[1:]:
             measure_memory(server)
         rows = [summary(server, ours) for server in servers]
         show(rows)
