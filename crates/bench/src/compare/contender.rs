@@ -129,19 +129,8 @@ pub(crate) struct OwnPrograms {
 }
 
 /// The names of all contenders, in the order of the rounds.
-pub(crate) const NAMES: [&str; 11] = [
-    "tidegate",
-    "floor",
-    "nginx",
-    "haproxy",
-    PLAIN,
-    H2O,
-    BUN,
-    FASTWEBSOCKETS,
-    ACTIX,
-    NODE,
-    PYTHON,
-];
+pub(crate) const NAMES: [&str; 11] =
+    ["tidegate", "floor", "nginx", "haproxy", PLAIN, H2O, BUN, FASTWEBSOCKETS, ACTIX, NODE, PYTHON];
 /// The programs that `scripts/compare-peers.sh` installs; in the root of the repository.
 const PEERS: &str = "target/peers/compare";
 /// Tidegate without TLS, as a baseline for the TLS contenders.

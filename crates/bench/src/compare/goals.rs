@@ -75,7 +75,7 @@ const GOALS: [Goal; 38] = [
 /// The table of all goals for `records`.
 pub(super) fn summary(records: &[Record]) -> String {
     let mut text = format!(
-        "{:<18} {:>11}  {:<40} {:>9} {:>16}",
+        "{:<18} {:>11}  {:<42} {:>9} {:>16}",
         "", "connections", "measure", "goal", "measured"
     );
     for record in records {
@@ -87,7 +87,7 @@ pub(super) fn summary(records: &[Record]) -> String {
             // Writing to a String cannot fail.
             let _ = write!(
                 text,
-                "\n{:<18} {:>11}  {:<40} {:>9} {}",
+                "\n{:<18} {:>11}  {:<42} {:>9} {}",
                 what,
                 record.connections,
                 goal.measure(record),

@@ -279,7 +279,8 @@ pub fn measure_floor(json: bool) -> ExitCode {
     };
     interrupt::end_on_signal();
     let records = Bench::new(&args).and_then(|bench| {
-        let [answering, proxying] = [What::Json, What::Proxy].map(|what| bench.compare(what, 64, 0));
+        let [answering, proxying] =
+            [What::Json, What::Proxy].map(|what| bench.compare(what, 64, 0));
         Ok([answering?, proxying?])
     });
     let records = match records {

@@ -55,7 +55,9 @@ async fn talk(upgrade: UpgradeFut) {
             echo(WebSocket::after_handshake(parts.io.into_inner(), Role::Server)).await
         }
         Ok(_) => Err(WebSocketError::ConnectionClosed),
-        Err(upgraded) => echo(WebSocket::after_handshake(TokioIo::new(upgraded), Role::Server)).await,
+        Err(upgraded) => {
+            echo(WebSocket::after_handshake(TokioIo::new(upgraded), Role::Server)).await
+        }
     };
 }
 
