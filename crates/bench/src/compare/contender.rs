@@ -47,7 +47,7 @@ impl Work {
             Self::SecureProxy(_) => &["tidegate", "plain", "nginx", "haproxy"],
             Self::Http2Json | Self::Http2Proxy(_) => &["tidegate", "nginx", "haproxy"],
             Self::SecureHttp2Json => &["tidegate", "nginx", "haproxy", H2O],
-            Self::Echo => &["tidegate", BUN, NODE, PYTHON],
+            Self::Echo => &["tidegate", BUN, FASTWEBSOCKETS, ACTIX, NODE, PYTHON],
         }
     }
 
@@ -129,14 +129,20 @@ pub(crate) struct OwnPrograms {
 }
 
 /// The names of all contenders, in the order of the rounds.
-pub(crate) const NAMES: [&str; 9] =
-    ["tidegate", "floor", "nginx", "haproxy", PLAIN, H2O, BUN, NODE, PYTHON];
+pub(crate) const NAMES: [&str; 11] =
+    ["tidegate", "floor", "nginx", "haproxy", PLAIN, H2O, BUN, FASTWEBSOCKETS, ACTIX, NODE, PYTHON];
+/// The programs that `scripts/compare-peers.sh` installs; in the root of the repository.
+const PEERS: &str = "target/peers/compare";
 /// Tidegate without TLS, as a baseline for the TLS contenders.
 const PLAIN: &str = "plain";
 /// A server that takes part only in comparisons of HTTP/2.
 const H2O: &str = "h2o";
 /// Bun, whose WebSocket server is uWebSockets: only in comparisons of WebSocket.
 const BUN: &str = "bun";
+/// A Rust library for WebSocket: only in comparisons of WebSocket.
+const FASTWEBSOCKETS: &str = "fastwebsockets";
+/// The WebSocket of the Rust framework Actix Web: only in comparisons of WebSocket.
+const ACTIX: &str = "actix-ws";
 /// Node with its package ws: only in comparisons of WebSocket.
 const NODE: &str = "node";
 /// Python with its package websockets: only in comparisons of WebSocket.
@@ -242,12 +248,7 @@ pub(crate) fn command(
         }
         BUN | NODE | PYTHON => {
             let (program, file, script) = match name {
-                BUN => {
-                    let found = process::find_program(BUN);
-                    let program =
-                        found.ok_or("bun is not installed; install it from https://bun.sh")?;
-                    (program, "echo.mjs", BUN_ECHO)
-                }
+                BUN => (find_peer(BUN, BUN)?, "echo.mjs", BUN_ECHO),
                 NODE => (installed(NODE)?, "echo.js", NODE_ECHO),
                 // Another Python in PATH does not find the packages of the distribution.
                 _ => ("/usr/bin/python3".into(), "echo.py", PYTHON_ECHO),
@@ -256,8 +257,21 @@ pub(crate) fn command(
             command.arg(configuration(file, script)?);
             Ok((command, process::version_of(&program, "--version")))
         }
+        FASTWEBSOCKETS | ACTIX => {
+            let program = find_peer(name, &format!("{name}-echo"))?;
+            let mut command = Command::new(&program);
+            command.arg(address.to_string());
+            Ok((command, process::version_of(&program, "--version")))
+        }
         _ => Err(format!("unknown contender `{name}`; allowed: {}", NAMES.join(", "))),
     }
+}
+
+/// Finds a program that no package of the distribution contains: in PATH, or where `scripts/compare-peers.sh` installs it.
+fn find_peer(name: &str, program: &str) -> Result<PathBuf, String> {
+    process::find_program(program)
+        .or_else(|| process::find_program(Path::new(PEERS).join(program)))
+        .ok_or_else(|| format!("{name} is not installed; run scripts/compare-peers.sh"))
 }
 
 /// The command line of a floor server.

@@ -31,7 +31,7 @@ const fn goal(what: &'static str, against: Against, most: f64) -> Goal {
 }
 
 /// All goals are upper limits: "2.5 times the requests per CPU second" is 0.4 times the CPU time.
-const GOALS: [Goal; 35] = [
+const GOALS: [Goal; 38] = [
     goal("json", Against::Contender("floor"), 1.15),
     goal("json", Against::Contender("nginx"), 0.78),
     goal("proxy", Against::Contender("nginx"), 0.80),
@@ -67,21 +67,28 @@ const GOALS: [Goal; 35] = [
     goal("h2-proxy", Against::Contender("nginx"), 0.7),
     goal("h2-memory", Against::Value("bytes"), 6.0 * 1024.0),
     goal("h2-client", Against::Contender("h2load"), 1.0 / 1.3),
+    goal("ws", Against::Contender("bun"), 1.0),
+    goal("ws", Against::Contender("fastwebsockets"), 0.95),
+    goal("ws", Against::Contender("actix-ws"), 0.95),
 ];
 
 /// The table of all goals for `records`.
 pub(super) fn summary(records: &[Record]) -> String {
     let mut text = format!(
-        "{:<18} {:>11}  {:<40} {:>9} {:>16}",
+        "{:<18} {:>11}  {:<42} {:>9} {:>16}",
         "", "connections", "measure", "goal", "measured"
     );
     for record in records {
         for goal in GOALS.iter().filter(|goal| goal.what == record.what) {
+            let what = match record.message_bytes {
+                Some(bytes) => format!("{} {bytes} B", record.what),
+                None => record.what.to_owned(),
+            };
             // Writing to a String cannot fail.
             let _ = write!(
                 text,
-                "\n{:<18} {:>11}  {:<40} {:>9} {}",
-                record.what,
+                "\n{:<18} {:>11}  {:<42} {:>9} {}",
+                what,
                 record.connections,
                 goal.measure(record),
                 format!("≤ {:.2}", goal.most),
@@ -148,6 +155,7 @@ mod tests {
             connections: 1,
             pipeline: 1,
             rate_per_s: None,
+            message_bytes: None,
             rounds: 1,
             seconds: 1.0,
             client: "tidegate",
@@ -167,6 +175,7 @@ mod tests {
             connections: 64,
             pipeline: 1,
             rate_per_s: None,
+            message_bytes: None,
             rounds: 1,
             seconds: 1.0,
             client: "tidegate",

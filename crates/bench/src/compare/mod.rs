@@ -172,14 +172,14 @@ pub struct CompareArgs {
     /// Number of connections; a comma-separated list gives a table for each [default: depends on the workload]
     #[arg(long, value_delimiter = ',')]
     connections: Vec<u32>,
-    /// Bytes of each message of `ws`
-    #[arg(long, value_name = "BYTES", default_value_t = 128)]
-    size: usize,
+    /// Bytes of each message of `ws`; a comma-separated list gives a table for each
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "128")]
+    size: Vec<usize>,
     /// The load generator [default: tidegate; for tls-proxy and tls-bodies wrk, if installed]
     #[arg(long, value_enum)]
     client: Option<Client>,
-    /// Run only these contenders, comma-separated: tidegate, floor, nginx, haproxy, plain, h2o, bun, node, python. With WHAT
-    /// `client` or `h2-client`: the server that the load generators send to
+    /// Run only these contenders, comma-separated: tidegate, floor, nginx, haproxy, plain, h2o, bun, fastwebsockets,
+    /// actix-ws, node, python. With WHAT `client` or `h2-client`: the server that the load generators send to
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Path of the tidegate binary [default: the running program, or tidegate in its build directory]
@@ -214,8 +214,6 @@ struct Bench {
     client: Option<Client>,
     only: Vec<String>,
     by: By,
-    /// Bytes of each message of `ws`.
-    message_bytes: usize,
 }
 
 /// Runs `tidegate bench compare`.
@@ -231,8 +229,8 @@ pub fn run(args: &CompareArgs) -> ExitCode {
     };
     let mut code = ExitCode::SUCCESS;
     let mut records = Vec::new();
-    for (what, connections) in cases(args) {
-        match bench.compare(what, connections) {
+    for (what, connections, message_bytes) in sized_cases(args) {
+        match bench.compare(what, connections, message_bytes) {
             Ok(record) => {
                 if !publish(&record, args) {
                     code = ExitCode::FAILURE;
@@ -245,7 +243,8 @@ pub fn run(args: &CompareArgs) -> ExitCode {
             }
         }
     }
-    if !matches!(args.what, Selection::One(_)) && !args.json {
+    let has_summary = !matches!(args.what, Selection::One(what) if what != What::Ws);
+    if has_summary && !args.json {
         // A closed pipe is not a failure: the reader wanted no more output.
         let _ = writeln!(io::stdout(), "{}", goals::summary(&records));
     }
@@ -267,7 +266,7 @@ pub fn measure_floor(json: bool) -> ExitCode {
         what: Selection::One(What::Json),
         rounds: 3,
         seconds: 2.0,
-        size: 0,
+        size: Vec::new(),
         connections: vec![64],
         client: Some(Client::Tidegate),
         by: By::Cpu,
@@ -280,7 +279,8 @@ pub fn measure_floor(json: bool) -> ExitCode {
     };
     interrupt::end_on_signal();
     let records = Bench::new(&args).and_then(|bench| {
-        let [answering, proxying] = [What::Json, What::Proxy].map(|what| bench.compare(what, 64));
+        let [answering, proxying] =
+            [What::Json, What::Proxy].map(|what| bench.compare(what, 64, 0));
         Ok([answering?, proxying?])
     });
     let records = match records {
@@ -351,6 +351,16 @@ fn cases(args: &CompareArgs) -> Vec<(What, u32)> {
     cases
 }
 
+/// The cases, each of `ws` with every size of messages; 0 for workloads without messages.
+fn sized_cases(args: &CompareArgs) -> Vec<(What, u32, usize)> {
+    let mut sized = Vec::new();
+    for (what, connections) in cases(args) {
+        let sizes: &[usize] = if what == What::Ws { &args.size } else { &[0] };
+        sized.extend(sizes.iter().map(|&size| (what, connections, size)));
+    }
+    sized
+}
+
 fn publish(record: &Record, args: &CompareArgs) -> bool {
     let mut stdout = io::stdout().lock();
     let line = record.to_json();
@@ -408,11 +418,16 @@ impl Bench {
             client: args.client,
             only: args.only.clone(),
             by: args.by,
-            message_bytes: args.size,
         })
     }
 
-    fn compare(&self, what: What, connections: u32) -> Result<Record, String> {
+    /// Compares all contenders. `message_bytes`: of `ws`.
+    fn compare(
+        &self,
+        what: What,
+        connections: u32,
+        message_bytes: usize,
+    ) -> Result<Record, String> {
         match what {
             What::Json => self.cpu_rounds("json", Work::Json, "/json", connections, 1),
             What::Pipeline => self.cpu_rounds(
@@ -423,7 +438,7 @@ impl Bench {
                 PIPELINE_DEPTH,
             ),
             What::Ws => {
-                let message_bytes = Some(self.message_bytes);
+                let message_bytes = Some(message_bytes);
                 let load = Load { message_bytes, ..Load::new("/echo", connections) };
                 self.cpu_rounds_of("ws", Work::Echo, &load)
             }
@@ -598,6 +613,20 @@ mod tests {
             let each = ALL.iter().chain(&TLS).chain(&HTTP2).chain(&OTHERS);
             assert_eq!(each.filter(|(one, _)| one == what).count().min(1), 1, "{what:?}");
         }
+    }
+
+    #[test]
+    fn messages_have_every_size_with_every_number_of_connections() {
+        let sized = |line: &str| {
+            let words = core::iter::once("compare").chain(line.split_ascii_whitespace());
+            sized_cases(&<Line as clap::Parser>::parse_from(words).args)
+        };
+        assert_eq!(sized("ws"), [(What::Ws, 100, 128)]);
+        assert_eq!(
+            sized("ws --connections 1,2 --size 20,128"),
+            [(What::Ws, 1, 20), (What::Ws, 1, 128), (What::Ws, 2, 20), (What::Ws, 2, 128)]
+        );
+        assert_eq!(sized("json --size 20,128"), [(What::Json, 64, 0)]);
     }
 
     #[test]

@@ -170,6 +170,8 @@ pub(crate) struct Record {
     pub(crate) pipeline: u16,
     /// Requests per second of an open loop; `None` for a closed loop.
     pub(crate) rate_per_s: Option<f64>,
+    /// Bytes of each WebSocket message; `None`: requests of HTTP.
+    pub(crate) message_bytes: Option<usize>,
     pub(crate) rounds: u32,
     pub(crate) seconds: f64,
     pub(crate) client: &'static str,
@@ -224,6 +226,7 @@ impl Record {
             "connections": self.connections,
             "pipeline": self.pipeline,
             "rate_per_s": self.rate_per_s,
+            "message_bytes": self.message_bytes,
             "rounds": self.rounds,
             "seconds": self.seconds,
             "client": self.client,
@@ -301,6 +304,9 @@ impl fmt::Display for Record {
         if let Some(rate) = self.rate_per_s {
             write!(f, ", {rate:.0} requests/s (open loop)")?;
         }
+        if let Some(bytes) = self.message_bytes {
+            write!(f, ", messages of {bytes} bytes")?;
+        }
         if self.is_of_requests() {
             write!(f, "; {} rounds of {} s, ", self.rounds, self.seconds)?;
             match self.server {
@@ -311,7 +317,7 @@ impl fmt::Display for Record {
         writeln!(f)?;
         write!(
             f,
-            "{:<10} {:>21} {:>17} {:>15} {:>15}",
+            "{:<14} {:>21} {:>17} {:>15} {:>15}",
             "",
             self.measure.title(),
             "spread (95 %)",
@@ -356,7 +362,7 @@ impl Record {
         };
         write!(
             f,
-            "{:<10} {:>21.3} {:>17} {:>15} {:>15}",
+            "{:<14} {:>21.3} {:>17} {:>15} {:>15}",
             row.name,
             estimate.median,
             format!("{:.2}–{:.2}", estimate.low, estimate.high),
@@ -408,6 +414,7 @@ mod tests {
             connections: 64,
             pipeline: 1,
             rate_per_s: None,
+            message_bytes: None,
             rounds: 3,
             seconds: 2.0,
             client: "wrk",

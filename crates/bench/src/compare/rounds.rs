@@ -42,7 +42,8 @@ impl Bench {
             (_, By::Cpu) => Measure::CpuPerRequest,
             (_, By::Process) => Measure::ProcessPerRequest,
         };
-        Ok(self.record(what, measure, load.connections, rows))
+        let record = self.record(what, measure, load.connections, rows);
+        Ok(Record { message_bytes: load.message_bytes, ..record })
     }
 
     /// The p99.9 of all proxies at the same rate: half the capacity of the slowest proxy.
@@ -204,6 +205,7 @@ impl Bench {
                 _ => 1,
             },
             rate_per_s: None,
+            message_bytes: None,
             rounds: self.rounds,
             seconds: self.duration.as_secs_f64(),
             client: self.client().name(),
