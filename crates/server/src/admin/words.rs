@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn table_of_a_part_is_one_word() {
-        let words = |text| words_of(text).join("|");
+        let words = |text: &str| words_of(text).join("|");
         assert_eq!(
             words("add  route { host = \"a  b\", respond = {} } before a.example/x/*"),
             "add|route|{ host = \"a  b\", respond = {} }|before|a.example/x/*"
