@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use tidegate_config::model::{AccessLog, AccessTarget};
+use tidegate_config::model::{AccessFormat, AccessLog, AccessTarget};
 use tidegate_gate::access::{Entry, LineEncoder, Selection};
 
 pub use crate::batches::SharedBatch;
@@ -94,6 +94,11 @@ impl LineSender {
         &self.settings
     }
 
+    /// Whether lines show the load of the worker.
+    pub(crate) fn shows_loads(&self) -> bool {
+        self.settings.format == AccessFormat::Http
+    }
+
     /// Whether lines wait to be handed over.
     pub(crate) fn has_lines(&self) -> bool {
         self.sender.has_entries()
@@ -102,8 +107,9 @@ impl LineSender {
     /// Encodes an entry, unless the settings leave it out.
     pub(crate) fn write(&mut self, entry: &Entry<'_>) {
         if self.selection.takes(entry) {
-            self.encoder.encode(entry, &mut self.sender.batch.bytes);
-            self.sender.batch.entries += 1;
+            let batch = self.sender.batch();
+            self.encoder.encode(entry, &mut batch.bytes);
+            batch.entries += 1;
         }
     }
 
@@ -324,25 +330,35 @@ struct Writer {
     report_at: Instant,
 }
 
+/// What the writer found in the batches.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    /// A worker continues its lines in this turn.
+    Borrowed,
+    Lines,
+}
+
 impl Writer {
     fn run(mut self) -> Ended {
         loop {
             if self.shared.reopens.swap(false, Ordering::SeqCst) {
                 self.reopen();
             }
-            let has_written = self.write_all();
+            let found = self.write_all();
             self.report_losses(false);
-            if has_written {
-                thread::park_timeout(COLLECT_SPAN);
-                continue;
-            }
-            if self.shared.thread.ends() {
+            if found != Found::Lines && self.shared.thread.ends() {
                 self.report_losses(true);
                 return self.shared.thread.note_end();
             }
+            if found != Found::Nothing {
+                // A worker that has borrowed its lines wakes the writer when it returns them.
+                thread::park_timeout(COLLECT_SPAN);
+                continue;
+            }
             // A worker that hands lines over after this look sees that the writer is asleep.
             self.shared.is_asleep.store(true, Ordering::SeqCst);
-            if !self.write_all() && !self.shared.thread.ends() {
+            if self.write_all() == Found::Nothing && !self.shared.thread.ends() {
                 match self.unreported() {
                     0 => thread::park(),
                     _ => thread::park_timeout(REPORT_SPAN),
@@ -353,17 +369,19 @@ impl Writer {
         }
     }
 
-    /// Writes the lines of all workers. Returns whether there were any.
-    fn write_all(&mut self) -> bool {
-        let mut has_any = false;
+    /// Writes the lines of all workers.
+    fn write_all(&mut self) -> Found {
+        let mut found = Found::Nothing;
         for index in 0..self.batches.len() {
-            self.batches[index].take(&mut self.taken);
+            let is_borrowed = self.batches[index].take(&mut self.taken);
             if self.taken.entries > 0 {
-                has_any = true;
+                found = Found::Lines;
                 self.write_taken();
+            } else if is_borrowed && found == Found::Nothing {
+                found = Found::Borrowed;
             }
         }
-        has_any
+        found
     }
 
     fn write_taken(&mut self) {

@@ -37,7 +37,7 @@ use crate::outlets::WorkerOutlets;
 use crate::requester::Requester;
 use crate::snapshot::Snapshot;
 use crate::span_export::SpanSender;
-use crate::stats::Counted;
+use crate::stats::{Counted, Times};
 use crate::worker::Worker;
 
 /// No record.
@@ -647,7 +647,11 @@ impl Worker {
     }
 
     fn write_entry<R: Reactor>(&mut self, reactor: &R, index: u32) {
-        let loads = self.loads(self.recorder.records[index as usize].server);
+        let shows_loads = self.recorder.lines.as_ref().is_some_and(LineSender::shows_loads);
+        let loads = match shows_loads {
+            true => self.loads(self.recorder.records[index as usize].server),
+            false => Loads::default(),
+        };
         let Recorder { lines, spans, names, records, free, .. } = &mut self.recorder;
         let record = &mut records[index as usize];
         if record.cause == Cause::None && record.phase != Phase::Last {
@@ -703,10 +707,10 @@ impl Worker {
             let counted = &settings.counted;
             let of_route = record.route.and_then(|route| counted.route(route));
             let of_server = record.server.and_then(|server| counted.server(server));
-            for traffic in
-                [counted.listener(record.listener), of_route, of_server].into_iter().flatten()
-            {
-                traffic.end(&entry);
+            let of_listener = counted.listener(record.listener);
+            let times = Times::of(&entry.timers);
+            for traffic in [of_listener, of_route, of_server].into_iter().flatten() {
+                traffic.end(&entry, &times);
             }
             let handling = record.route.and_then(|at| settings.handlings.of_route(at.into()));
             if let Some(hooks) = handling.and_then(|handling| handling.hooks.as_ref())

@@ -84,7 +84,7 @@ impl SpanSender {
 
     /// Encodes the spans of a request.
     pub(crate) fn write(&mut self, entry: &Entry<'_>, ids: &SpanIds, is_secure: bool) {
-        let Batch { bytes, entries } = &mut self.batches.batch;
+        let Batch { bytes, entries } = self.batches.batch();
         *entries += self.encoder.encode(entry, ids, is_secure, bytes);
     }
 

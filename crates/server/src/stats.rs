@@ -17,7 +17,7 @@ use tidegate_base::counters::Counter;
 use tidegate_base::histogram::{Durations, Histogram};
 use tidegate_config::arrange::Arranged;
 use tidegate_config::model::Config;
-use tidegate_gate::access::{Cause, Entry, Names, Phase};
+use tidegate_gate::access::{Cause, Entry, Names, Phase, Timers};
 
 use crate::state_transfer::{PassedTraffic, StateTransfer};
 
@@ -131,8 +131,8 @@ impl Traffic {
         self.latency.get_or_init(Box::default).note(took);
     }
 
-    /// A request has ended.
-    pub(crate) fn end(&self, entry: &Entry<'_>) {
+    /// A request has ended. `times`: those of the entry.
+    pub(crate) fn end(&self, entry: &Entry<'_>, times: &Times) {
         let counts = &self.counts;
         counts.under_way_now.sub(1);
         counts.bytes_in.add(entry.bytes_in);
@@ -151,27 +151,36 @@ impl Traffic {
             Cause::QueueTimeout | Cause::Limit => counts.limit_failures.add(1),
         }
         counts.reuses.add(u64::from(entry.is_reused));
-        let timers = &entry.timers;
         let ended = counts.ended.load();
-        for (sum, span) in [
-            (&counts.queue_us, timers.queue),
-            (&counts.connect_us, timers.connect),
-            (&counts.response_us, timers.response),
-            (&counts.total_us, Some(timers.total)),
-        ] {
-            slide(sum, ended, span.unwrap_or_default());
+        let sums = [&counts.queue_us, &counts.connect_us, &counts.response_us, &counts.total_us];
+        for (sum, micros) in sums.into_iter().zip(times.micros) {
+            slide(sum, ended, micros);
         }
         counts.ended.add(1);
-        self.latency.get_or_init(Box::default).note(timers.total);
+        self.latency.get_or_init(Box::default).note_units(times.micros[3]);
+    }
+}
+
+/// The times of a request, as the counters of its listener, route and server take them.
+pub(crate) struct Times {
+    /// Queueing, connect, response and total time in microseconds.
+    micros: [u64; 4],
+}
+
+impl Times {
+    /// The times that these timers show.
+    pub(crate) fn of(timers: &Timers) -> Self {
+        let Timers { queue, connect, response, total, .. } = *timers;
+        let micros = [queue, connect, response, Some(total)]
+            .map(|span| span.map_or(0, |span| span.as_micros() as u64));
+        Self { micros }
     }
 }
 
 /// Adds to a sum over the last `WINDOW` values, as far as their mean is concerned.
-fn slide(sum: &Counter, count: u64, span: Span) {
-    if count >= WINDOW {
-        sum.sub(sum.load() / WINDOW);
-    }
-    sum.add(span.as_micros() as u64);
+fn slide(sum: &Counter, count: u64, micros: u64) {
+    let leaving = if count >= WINDOW { sum.load() / WINDOW } else { 0 };
+    sum.add(micros.wrapping_sub(leaving));
 }
 
 /// The sum of the counters of all workers.
@@ -539,11 +548,11 @@ mod tests {
     fn means_are_those_of_the_last_requests() {
         let sum = Counter::default();
         for count in 0..WINDOW {
-            slide(&sum, count, Span::from_millis(2));
+            slide(&sum, count, 2000);
         }
         assert_eq!(sum.load(), WINDOW * 2000);
         for count in WINDOW..20 * WINDOW {
-            slide(&sum, count, Span::from_millis(6));
+            slide(&sum, count, 6000);
         }
         let mean = sum.load() / WINDOW;
         assert!((5990..=6000 + 1).contains(&mean), "{mean}");

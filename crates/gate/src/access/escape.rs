@@ -3,6 +3,7 @@
 
 /// Appends `bytes` as the content of a JSON string (RFC 8259 section 7). Bytes that are not UTF-8 become U+FFFD. Control
 /// characters and the line separators of Unicode are escaped, so that a line stays one line in every program.
+#[inline]
 pub(super) fn json(out: &mut Vec<u8>, bytes: &[u8]) {
     if is_plain_text(bytes) {
         return out.extend_from_slice(bytes);
@@ -12,6 +13,7 @@ pub(super) fn json(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// Appends a text that needs an escape.
 #[cold]
+#[inline(never)]
 fn escaped_json(out: &mut Vec<u8>, bytes: &[u8]) {
     for c in String::from_utf8_lossy(bytes).chars() {
         match c {
@@ -27,19 +29,43 @@ fn escaped_json(out: &mut Vec<u8>, bytes: &[u8]) {
 /// Bytes that are looked at in one step: a vector register of every x86-64 and ARMv8.
 const STEP: usize = 16;
 
-/// Whether no byte needs an escape in a JSON string. Looks at whole steps; the last one overlaps the one before it.
+/// Whether no byte needs an escape in a JSON string. Looks at whole steps or words; the last one overlaps the one before it.
+#[inline]
 fn is_plain_text(bytes: &[u8]) -> bool {
+    if bytes.len() >= STEP {
+        return is_long_plain_text(bytes);
+    }
+    let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
+    let half = |bytes: &[u8; 4]| u64::from(u32::from_le_bytes(*bytes));
+    // Most names, methods and targets: registers only, because bytes that were just copied cannot be loaded at once.
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        is_plain_word(word(first)) && is_plain_word(word(last))
+    } else if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        is_plain_word(half(first) << 32 | half(last))
+    } else {
+        bytes.iter().all(|&byte| is_plain(byte))
+    }
+}
+
+fn is_long_plain_text(bytes: &[u8]) -> bool {
     // No early exit within a step, so that the compiler compares all its bytes at once.
     let step = |bytes: &[u8; STEP]| bytes.iter().fold(true, |plain, &byte| plain & is_plain(byte));
     let (steps, rest) = bytes.as_chunks::<STEP>();
-    match bytes.last_chunk::<STEP>() {
-        Some(last) => steps.iter().all(step) && (rest.is_empty() || step(last)),
-        None => {
-            let mut padded = [b' '; STEP];
-            padded[..rest.len()].copy_from_slice(rest);
-            step(&padded)
-        }
+    let last = bytes.last_chunk::<STEP>();
+    steps.iter().all(step) && (rest.is_empty() || last.is_none_or(step))
+}
+
+/// `is_plain` of eight bytes. A sum sets the highest bit of a byte; only bytes that have it set already can carry into the next
+/// one, and these are not plain.
+#[inline]
+const fn is_plain_word(word: u64) -> bool {
+    const ONES: u64 = u64::MAX / 255;
+    const HIGH: u64 = ONES * 0x80;
+    const fn differs(word: u64, from: u8) -> u64 {
+        (word ^ ONES * from as u64).wrapping_add(ONES * 0x7f)
     }
+    let is_printable = word.wrapping_add(ONES * (0x80 - 0x20)) & !word.wrapping_add(ONES) & !word;
+    is_printable & differs(word, b'"') & differs(word, b'\\') & HIGH == HIGH
 }
 
 /// Whether a byte needs no escape in a JSON string.

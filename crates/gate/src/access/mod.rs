@@ -251,7 +251,7 @@ pub struct Entry<'a> {
     pub phase: Phase,
     /// The text of the error response, or of what went wrong after the response had begun; empty if nothing did.
     pub reason: &'a str,
-    /// The load of the worker.
+    /// The load of the worker; zeros if the lines do not show it.
     pub loads: Loads,
     /// Fields and cookies of the request.
     pub captures: Captures<'a>,
@@ -378,8 +378,14 @@ pub fn shown_target(target: &str) -> &str {
 
 #[inline]
 fn number(out: &mut Vec<u8>, number: u64) {
+    let digit = |value: u64| b'0' + (value % 10) as u8;
+    // Most numbers are small, and the compiler copies a known number of digits without a call.
     match number {
-        0..10 => out.push(b'0' + number as u8),
+        0..10 => out.push(digit(number)),
+        10..100 => out.extend_from_slice(&[digit(number / 10), digit(number)]),
+        100..1000 => {
+            out.extend_from_slice(&[digit(number / 100), digit(number / 10), digit(number)]);
+        }
         _ => out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
     }
 }
