@@ -7,7 +7,7 @@
 use tidegate_base::{Moment, Span};
 
 use crate::engine::Entry;
-use crate::exchange::Response;
+use crate::exchange::{AtReturn, Response};
 use crate::host::{Effect, Host, ScriptRequestId};
 use crate::reply::ReplyHead;
 use crate::schedule::{Owner, TaskId, Wait, Wake};
@@ -156,6 +156,7 @@ impl Vm {
 
     /// Runs `on_body`.
     pub fn body(&mut self, id: ScriptRequestId) -> CallbackEnd {
+        self.engine.host().note_handler(id, AtReturn::Completes);
         self.run(Entry::Body, (Owner::Request(id), "on_body"), &numbers(id))
     }
 

@@ -102,6 +102,19 @@ pub(crate) enum Response {
     Ended,
 }
 
+/// What the return of a handler does to a response that the script has not completed.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum AtReturn {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// It completes the response.
+    Completes,
+    /// It completes the response if the script has done something to it: a handler that sets a status and forgets `finish`
+    /// refuses the request. Otherwise the request is forwarded.
+    CompletesTouched,
+}
+
 /// A request and its response in progress.
 #[derive(Debug)]
 pub struct ScriptRequest {
@@ -130,6 +143,8 @@ pub struct ScriptRequest {
     pub(crate) response: Response,
     /// The script has set or written something of the response.
     pub(crate) is_touched: bool,
+    /// What the return of the handler that runs does.
+    pub(crate) at_return: AtReturn,
     /// The coroutine of its handler, while it waits.
     pub(crate) task: TaskId,
     /// The coroutines that wait until the client has read. Some may be stale.
@@ -230,6 +245,7 @@ impl Default for ScriptRequest {
             status: 200,
             response: Response::Expected,
             is_touched: false,
+            at_return: AtReturn::Nothing,
             task: Id::NONE,
             waiters: Vec::new(),
             reply: None,
@@ -273,6 +289,7 @@ impl ScriptRequest {
         self.status = 200;
         self.response = Response::Expected;
         self.is_touched = false;
+        self.at_return = AtReturn::Nothing;
         self.task = Id::NONE;
         self.waiters.clear();
         self.reply = None;
@@ -354,8 +371,13 @@ impl ScriptRequest {
         self.head.set_query(query.map(text_of).transpose()?)
     }
 
-    /// Removes the request's fields of this name, or adds one.
-    pub(crate) fn change_field(&mut self, name: &[u8], value: Option<&[u8]>) -> Result<(), String> {
+    /// Removes the request's fields of this name, or adds one, in place of those of this name if `replaces`.
+    pub(crate) fn change_field(
+        &mut self,
+        name: &[u8],
+        value: Option<&[u8]>,
+        replaces: bool,
+    ) -> Result<(), String> {
         self.changeable()?;
         check_field(name, value, &REQUEST_REFUSED)?;
         let name = text_of(name)?;
@@ -364,6 +386,7 @@ impl ScriptRequest {
         }
         match value {
             None => self.changes.remove(name)?,
+            Some(value) if replaces => self.changes.replace(name, value.trim_ascii())?,
             Some(value) => self.changes.add(name, value.trim_ascii())?,
         }
         Ok(())

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use tidegate_base::{Id, Moment, Slab, Span};
 use tidegate_wire::dns::Question;
 use tidegate_wire::message::RequestHead;
+use tidegate_wire::websocket::MaskKey;
 
 use crate::datagrams::{DatagramSocketId, Datagrams};
-use crate::exchange::{Origin, Response, ScriptRequest};
+use crate::exchange::{AtReturn, Origin, Response, ScriptRequest};
 use crate::operations::{OPERATIONS_MAX, Operation, OperationId};
 use crate::outgoing::Outgoing;
 use crate::regex::Patterns;
@@ -377,8 +378,10 @@ pub(crate) struct Host {
     pub(crate) sockets: Sockets,
     /// The sockets for datagrams.
     pub(crate) datagrams: Datagrams,
-    /// How many keys of WebSocket connections were drawn.
+    /// How many digests for keys of WebSocket connections were drawn.
     pub(crate) drawn: u64,
+    /// Keys of frames that were drawn and not used.
+    pub(crate) mask_keys: Vec<MaskKey>,
     /// CallbackOwner handler runs at present.
     pub(crate) owner: Owner,
     /// It is `on_start`.
@@ -423,6 +426,7 @@ impl Host {
             sockets: Sockets::default(),
             datagrams: Datagrams::default(),
             drawn: 0,
+            mask_keys: Vec::new(),
             owner: Owner::Application,
             is_starting: false,
             cancelled: Vec::new(),
@@ -644,9 +648,25 @@ impl Host {
         Ok(())
     }
 
-    /// Whether the script has set or written something of a response.
-    pub(crate) fn is_touched(&self, id: ScriptRequestId) -> bool {
-        self.exchanges.get(id).is_some_and(|exchange| exchange.is_touched)
+    /// A handler of a request begins, whose return does this.
+    pub(crate) fn note_handler(&mut self, id: ScriptRequestId, at_return: AtReturn) {
+        if let Some(exchange) = self.exchanges.get_mut(id) {
+            exchange.at_return = at_return;
+        }
+    }
+
+    /// A handler of a request has returned.
+    pub(crate) fn note_returned(&mut self, id: ScriptRequestId) {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        let completes = match core::mem::take(&mut exchange.at_return) {
+            AtReturn::Nothing => false,
+            AtReturn::Completes => true,
+            AtReturn::CompletesTouched => exchange.is_touched,
+        };
+        if completes {
+            // Fails if the script has completed the response.
+            let _ = self.finish(id);
+        }
     }
 
     /// Whether the response of an exchange is complete, or the exchange is gone.

@@ -237,7 +237,7 @@ impl Host {
 
     /// Sends a message or a control frame.
     pub(crate) fn send_frame(&mut self, id: SocketId, sent: &Sent<'_>) -> Result<(), String> {
-        let key: MaskKey = self.unpredictable()[..4].try_into().unwrap_or_default();
+        let key = self.mask_key();
         let socket = self.sockets.get_mut(id).ok_or(CLOSED)?;
         let role = socket.websocket.as_ref().ok_or(NOT_A_WEBSOCKET)?.role;
         // RFC 6455 section 5.1: a server masks nothing.
@@ -270,6 +270,15 @@ impl Host {
         let data = start..outbox.bytes.len();
         outbox.effects.push(Effect::SocketSend { tag, data });
         Ok(())
+    }
+
+    /// The key of a frame. A digest is enough for several.
+    fn mask_key(&mut self) -> MaskKey {
+        if self.mask_keys.is_empty() {
+            let bytes = self.unpredictable();
+            self.mask_keys.extend(bytes.as_chunks::<4>().0);
+        }
+        self.mask_keys.pop().unwrap_or_default()
     }
 
     /// Bytes that those who see earlier ones cannot guess.

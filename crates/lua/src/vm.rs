@@ -9,7 +9,7 @@ use tidegate_wire::message::{RequestHead, ResponseHead};
 
 use crate::body::HOOK_WAIT_MAX;
 use crate::engine::{Argument, Budget, Coroutine, Engine, Entry, Excess, Failure, Turn};
-use crate::exchange::{Origin, Rewritten};
+use crate::exchange::{AtReturn, Origin, Rewritten};
 use crate::host::{ClientId, Facts, FindModule, Host, Layer, Outbox, ScriptRequestId};
 use crate::operations::{OperationId, Outcome, Reply};
 use crate::outgoing::Response;
@@ -336,11 +336,13 @@ impl Vm {
 
     /// Runs `on_request` for a request whose body is complete.
     pub fn request(&mut self, id: ScriptRequestId) -> CallbackEnd {
+        self.engine.host().note_handler(id, AtReturn::Completes);
         self.run(Entry::Request, (Owner::Request(id), "on_request"), &numbers(id))
     }
 
     /// Runs `on_access` for a request that will be forwarded.
     pub fn access(&mut self, id: ScriptRequestId) -> CallbackEnd {
+        self.engine.host().note_handler(id, AtReturn::CompletesTouched);
         self.run(Entry::Access, (Owner::Request(id), "on_access"), &numbers(id))
     }
 
@@ -554,6 +556,9 @@ impl Vm {
         let verdict = match turn {
             Turn::Returned(coroutine) => {
                 self.engine.keep(coroutine);
+                if let Owner::Request(id) = owner {
+                    self.engine.host().note_returned(id);
+                }
                 CallbackEnd::Done
             }
             Turn::Suspended(coroutine) if self.engine.host().wait == Wait::End => {

@@ -18,7 +18,9 @@ use core::cell::{Cell, RefCell};
 use core::ffi::{c_int, c_void};
 use core::ptr;
 use core::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed,
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+    compiler_fence,
 };
 use std::alloc::{Layout, alloc, dealloc, realloc};
 use std::io;
@@ -165,7 +167,7 @@ impl Guard {
     /// A callback begins.
     pub(super) fn enter(&self) {
         self.stop.store(RUNS_ON, Relaxed);
-        self.turns.fetch_add(1, Relaxed);
+        self.count_turn();
         match self.budget.get() {
             Budget::Time(_) => {
                 if !self.is_ticking.load(Relaxed) {
@@ -180,10 +182,18 @@ impl Guard {
         }
     }
 
+    /// Increases `turns`. Only this thread writes them, and the signal handler, which runs on it, only reads them, so no
+    /// atomic addition is needed. The fence keeps the compiler from moving accesses to `stop` over the change.
+    fn count_turn(&self) {
+        self.turns.store(self.turns.load(Relaxed).wrapping_add(1), Relaxed);
+        compiler_fence(SeqCst);
+    }
+
     /// A callback has ended. Returns why it was stopped, if it was.
     pub(super) fn leave(&self) -> Option<Excess> {
-        self.turns.fetch_add(1, Relaxed);
-        let stop = self.stop.swap(RUNS_ON, Relaxed);
+        self.count_turn();
+        let stop = self.stop.load(Relaxed);
+        self.stop.store(RUNS_ON, Relaxed);
         if stop != RUNS_ON || matches!(self.budget.get(), Budget::Instructions(_)) {
             let state = self.state.load(Relaxed);
             // SAFETY: the state is live on this thread; null and 0 remove the hook.

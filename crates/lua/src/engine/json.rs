@@ -19,6 +19,11 @@ use super::call::Call;
 const DEPTH_MAX: usize = 100;
 /// Bytes of a text that is written.
 const TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Values of one array, or names and values of one object, that are kept on the stack until their table is created. A native
+/// function has 8,000 places, enough for `DEPTH_MAX` levels.
+const COLLECTED_MAX: usize = 32;
+/// Bytes of a string that are looked at together.
+const SCAN_BYTES: usize = 16;
 /// Values between two checks of the budget.
 const BUDGET_EVERY: u32 = 512;
 /// The key in the registry under which the metatable of arrays is stored.
@@ -124,10 +129,10 @@ impl Writer<'_> {
 
     fn string(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
         let out = &mut *self.out;
+        out.reserve(bytes.len() + 2);
         out.push(b'"');
         let mut from = 0;
-        let is_special = |byte: &u8| *byte < 0x20 || matches!(*byte, b'"' | b'\\' | 0x7f);
-        while let Some(at) = bytes[from..].iter().position(is_special) {
+        while let Some(at) = position(&bytes[from..], |byte| is_special(byte) | (byte == 0x7f)) {
             out.extend_from_slice(&bytes[from..from + at]);
             let byte = bytes[from + at];
             match byte {
@@ -213,6 +218,24 @@ impl Writer<'_> {
     }
 }
 
+/// Whether a byte ends the part of a string that is copied as it is: a quote, a backslash or a control character.
+fn is_special(byte: u8) -> bool {
+    (byte < 0x20) | (byte == b'"') | (byte == b'\\')
+}
+
+/// The place of the first byte for which `is_wanted`. Looks at many bytes at once: the compiler turns a loop without a branch
+/// into vector instructions.
+fn position(bytes: &[u8], is_wanted: impl Fn(u8) -> bool) -> Option<usize> {
+    let mut at = 0;
+    for chunk in bytes.chunks_exact(SCAN_BYTES) {
+        if chunk.iter().fold(false, |found, byte| found | is_wanted(*byte)) {
+            break;
+        }
+        at += SCAN_BYTES;
+    }
+    Some(at + bytes[at..].iter().position(|byte| is_wanted(*byte))?)
+}
+
 /// Whether the keys of the table are exactly 1..length.
 ///
 /// # Safety
@@ -241,7 +264,12 @@ pub(super) unsafe fn is_sequence(l: *mut ffi::lua_State, index: c_int, length: u
 
 /// Pushes the value of a text.
 pub(super) fn decode(call: Call, text: &[u8]) -> Result<(), (&'static str, usize)> {
-    let mut reader = Reader { call, text, at: 0, values: 0 };
+    // SAFETY: the state is live during the call, and the stack of a native function has room.
+    let array = unsafe {
+        ffi::lua_getfield_(call.l, ffi::LUA_REGISTRYINDEX, ARRAY.as_ptr());
+        ffi::lua_gettop(call.l)
+    };
+    let mut reader = Reader { call, text, at: 0, values: 0, array };
     let result = reader.whole();
     result.map_err(|what| (what, reader.at))
 }
@@ -256,6 +284,8 @@ struct Reader<'t> {
     at: usize,
     /// Values read.
     values: u32,
+    /// The index of the metatable of arrays on the stack.
+    array: c_int,
 }
 
 impl Reader<'_> {
@@ -355,8 +385,7 @@ impl Reader<'_> {
         let mut unescaped = Vec::new();
         loop {
             let rest = &self.text[self.at..];
-            let is_special = |byte: &u8| *byte == b'"' || *byte == b'\\' || *byte < 0x20;
-            let Some(length) = rest.iter().position(is_special) else {
+            let Some(length) = position(rest, is_special) else {
                 self.at = self.text.len();
                 return Err("the string is not closed");
             };
@@ -431,7 +460,8 @@ impl Reader<'_> {
         if depth > DEPTH_MAX {
             return Err("the text is nested deeper than 100 levels");
         }
-        if !self.call.reserve(8) {
+        // Those that are collected, a pair that is set, and an error.
+        if !self.call.reserve(COLLECTED_MAX + 8) {
             return Err("the text is nested too deeply");
         }
         self.at += 1;
@@ -439,63 +469,102 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// Skips the comma before the next element, or the end. Returns whether an element follows.
+    fn follows(&mut self, end: u8, missing: &'static str) -> Result<bool, &'static str> {
+        self.skip_space();
+        let next = self.peek();
+        if next != Some(b',') && next != Some(end) {
+            return Err(missing);
+        }
+        self.at += 1;
+        self.skip_space();
+        Ok(next == Some(b','))
+    }
+
+    /// The first elements are collected on the stack, so that most tables are created with the size that they need.
     fn array(&mut self, depth: usize) -> Result<(), &'static str> {
         self.begin(depth)?;
         let l = self.call.l;
-        // SAFETY: the state is live and `begin` reserved room; the table is on top whenever an element is set.
+        let mut follows = self.peek() != Some(b']');
+        if !follows {
+            self.at += 1;
+        }
+        // The place of the table.
+        self.call.push_nil();
+        let mut count = 0;
+        while follows && (count as usize) < COLLECTED_MAX {
+            self.value(depth)?;
+            count += 1;
+            follows = self.follows(b']', "a comma or ] is missing")?;
+        }
+        // SAFETY: the state is live, `begin` reserved room, and `count` elements are on top of the place of the table.
         unsafe {
-            ffi::lua_createtable(l, 0, 0);
-            ffi::lua_getfield_(l, ffi::LUA_REGISTRYINDEX, ARRAY.as_ptr());
+            ffi::lua_createtable(l, if follows { 2 * count } else { count }, 0);
+            ffi::lua_pushvalue(l, self.array);
             ffi::lua_setmetatable(l, -2);
-            if self.peek() == Some(b']') {
-                self.at += 1;
-                return Ok(());
-            }
-            for index in 1.. {
-                self.skip_space();
-                self.value(depth)?;
-                ffi::lua_rawseti_(l, -2, index);
-                self.skip_space();
-                match self.peek() {
-                    Some(b',') => self.at += 1,
-                    Some(b']') => break,
-                    _ => return Err("a comma or ] is missing"),
-                }
+            let table = ffi::lua_gettop(l) - count - 1;
+            ffi::lua_replace(l, table);
+            for index in (1..=count).rev() {
+                ffi::lua_rawseti_(l, table, index);
             }
         }
-        self.at += 1;
+        while follows {
+            self.value(depth)?;
+            count += 1;
+            // SAFETY: the table is below the element.
+            unsafe { ffi::lua_rawseti_(l, -2, count) };
+            follows = self.follows(b']', "a comma or ] is missing")?;
+        }
         Ok(())
     }
 
+    /// As `array`.
     fn object(&mut self, depth: usize) -> Result<(), &'static str> {
         self.begin(depth)?;
-        self.call.push_table();
-        if self.peek() == Some(b'}') {
+        let l = self.call.l;
+        let mut follows = self.peek() != Some(b'}');
+        if !follows {
             self.at += 1;
-            return Ok(());
         }
-        loop {
-            self.skip_space();
-            if self.peek() != Some(b'"') {
-                return Err("the name of a member is missing");
+        self.call.push_nil();
+        let mut count = 0;
+        while follows && (2 * count as usize) < COLLECTED_MAX {
+            follows = self.member(depth)?;
+            count += 1;
+        }
+        // SAFETY: the state is live, `begin` reserved room, and `count` names with their values are on top of the place of the
+        // table. Of members with the same name the last one counts, so they are set in their order.
+        unsafe {
+            ffi::lua_createtable(l, 0, if follows { 2 * count } else { count });
+            let table = ffi::lua_gettop(l) - 2 * count - 1;
+            ffi::lua_replace(l, table);
+            for name in (table + 1..=table + 2 * count).step_by(2) {
+                ffi::lua_pushvalue(l, name);
+                ffi::lua_pushvalue(l, name + 1);
+                ffi::lua_rawset(l, table);
             }
-            self.string()?;
-            self.skip_space();
-            if self.peek() != Some(b':') {
-                return Err("a colon is missing");
-            }
-            self.at += 1;
-            self.skip_space();
-            self.value(depth)?;
+            ffi::lua_settop(l, table);
+        }
+        while follows {
+            follows = self.member(depth)?;
             self.call.set_pair();
-            self.skip_space();
-            match self.peek() {
-                Some(b',') => self.at += 1,
-                Some(b'}') => break,
-                _ => return Err("a comma or } is missing"),
-            }
+        }
+        Ok(())
+    }
+
+    /// Pushes the name and the value of a member. Returns whether another one follows.
+    fn member(&mut self, depth: usize) -> Result<bool, &'static str> {
+        if self.peek() != Some(b'"') {
+            return Err("the name of a member is missing");
+        }
+        self.string()?;
+        self.skip_space();
+        if self.peek() != Some(b':') {
+            return Err("a colon is missing");
         }
         self.at += 1;
-        Ok(())
+        self.skip_space();
+        self.value(depth)?;
+        self.follows(b'}', "a comma or } is missing")
     }
 }

@@ -64,11 +64,10 @@ pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
     (c"status", status),
     (c"set_field", set_field),
     (c"write", write),
-    (c"write_json", write_json),
+    (c"finish_json", finish_json),
     (c"flush", flush),
     (c"finish", finish),
     (c"has_ended", has_ended),
-    (c"is_touched", is_touched),
     (c"reply_status", reply_status),
     (c"reply_fields", reply_fields),
     (c"set_reply_status", set_reply_status),
@@ -586,8 +585,8 @@ natives! {
         }
     }
 
-    /// (index, generation, value): writes it as JSON, and states so if no Content-Type was set.
-    fn write_json(call) {
+    /// (index, generation, value): completes the response with it as JSON, and states so if no Content-Type was set.
+    fn finish_json(call) {
         let id = exchange(call);
         let Some(mut out) = call.host().take_written(id) else {
             return call.fail("the response has ended");
@@ -598,7 +597,7 @@ natives! {
             out.truncate(start);
         }
         call.host().put_written_json(id, out);
-        call.done(result)
+        call.done(result.and_then(|()| call.host().finish(id)))
     }
 
     /// (index, generation) -> true once the client has read; false or nil, and an error.
@@ -620,12 +619,6 @@ natives! {
         call.done(call.host().finish(exchange(call)))
     }
 
-    /// (index, generation) -> whether the script has set or written something of the response.
-    fn is_touched(call) {
-        call.push_boolean(call.host().is_touched(exchange(call)));
-        1
-    }
-
     /// (index, generation, path)
     fn set_path(call) {
         let Some(path) = call.bytes(3) else { return call.fail("the path must be a string") };
@@ -639,12 +632,13 @@ natives! {
         call.done(call.host().exchange(id).and_then(|exchange| exchange.set_query(query)))
     }
 
-    /// (index, generation, name, value or nil): adds a field of the request, or removes those of this name.
+    /// (index, generation, name, value or nil, replaces): adds a field of the request, or removes those of this name, or both.
     fn change_field(call) {
         let Some(name) = call.bytes(3) else { return call.fail("the name must be a string") };
         let (id, value) = (exchange(call), call.bytes(4));
         let exchange = call.host().exchange(id).map_err(str::to_owned);
-        call.outcome(exchange.and_then(|exchange| exchange.change_field(name, value)))
+        let replaces = call.is_true(5);
+        call.outcome(exchange.and_then(|exchange| exchange.change_field(name, value, replaces)))
     }
 
     /// (index, generation, name of a pool)

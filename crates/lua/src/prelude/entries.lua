@@ -3,7 +3,6 @@ local native, P = ...
 
 local type, error, pairs, setmetatable, tostring = type, error, pairs, setmetatable, tostring
 local new_request, new_response = P.new_request, P.new_response
-local has_ended, finish = native.has_ended, native.finish
 
 -- The handlers of the script, and the number of each.
 local NUMBERS = { on_start = 0, on_stop = 1, on_request = 2, on_open = 3, on_message = 4, on_close = 5, on_drain = 6,
@@ -42,19 +41,13 @@ end
 function entries.start() handlers.on_start() end
 function entries.stop() handlers.on_stop() end
 
+-- The return of these handlers may complete the response (`AtReturn`).
 function entries.request(index, generation)
-  local request, response = new_request(index, generation), new_response(index, generation)
-  handlers.on_request(request, response)
-  if not has_ended(index, generation) then finish(index, generation) end
+  handlers.on_request(new_request(index, generation), new_response(index, generation))
 end
 
-local is_touched = native.is_touched
-
--- The request is forwarded unless the script has done something to the response: a handler that sets a status and forgets
--- `finish` refuses the request.
 function entries.access(index, generation)
   handlers.on_access(new_request(index, generation), new_response(index, generation))
-  if is_touched(index, generation) and not has_ended(index, generation) then finish(index, generation) end
 end
 
 local new_head, new_body, decode = P.new_head, P.new_body, native.json_decode
@@ -65,7 +58,6 @@ end
 -- What the handler has not read is sent unchanged.
 function entries.body(index, generation)
   handlers.on_body(new_request(index, generation), new_body(index, generation))
-  finish(index, generation)
 end
 function entries.log(text) handlers.on_log(decode(text)) end
 

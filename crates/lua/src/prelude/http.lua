@@ -85,11 +85,12 @@ end
 
 function request:set_header(name, value)
   if type(name) ~= "string" then wrong("set_header", 1, "string", name) end
-  check(change_field(self[1], self[2], name, nil))
   if type(value) == "table" then
-    for at = 1, #value do check(change_field(self[1], self[2], name, tostring(value[at]))) end
-  elseif value ~= nil then
-    check(change_field(self[1], self[2], name, tostring(value)))
+    check(change_field(self[1], self[2], name, nil))
+    for at = 1, #value do check(change_field(self[1], self[2], name, tostring(value[at]), false)) end
+  else
+    if value ~= nil and type(value) ~= "string" then value = tostring(value) end
+    check(change_field(self[1], self[2], name, value, true))
   end
   rawset(self, "headers", nil)
   return self
@@ -162,8 +163,8 @@ local Request = {
 
 -- Responses -------------------------------------------------------------------------------------------------------
 
-local set_status, set_field, write, write_json, flush, finish =
-  native.status, native.set_field, native.write, native.write_json, native.flush, native.finish
+local set_status, set_field, write, finish_json, flush, finish =
+  native.status, native.set_field, native.write, native.finish_json, native.flush, native.finish
 
 -- A response that would lack a part of its body must fail: few scripts look at the results of `write`.
 local function append(self, data)
@@ -223,8 +224,8 @@ function response:finish(data)
 end
 function response:json(value, status)
   if status ~= nil then self:status(status) end
-  check(write_json(self[1], self[2], value))
-  return finish(self[1], self[2])
+  check(finish_json(self[1], self[2], value))
+  return true
 end
 function response:redirect(target, status)
   if type(target) ~= "string" then wrong("redirect", 1, "string", target) end

@@ -55,6 +55,16 @@ impl Overrides {
         self.push(name, None)
     }
 
+    /// Sets a field in place of those of this name, received or set before.
+    ///
+    /// # Errors
+    /// There are too many fields.
+    pub fn replace(&mut self, name: &str, value: &[u8]) -> Result<(), &'static str> {
+        let names = &self.names;
+        self.entries.retain(|entry| !is_same(text(names, &entry.name), name));
+        self.push(name, Some(value))
+    }
+
     /// Adds a field, and keeps those of the same name that were set before. Received ones are dropped.
     ///
     /// # Errors
@@ -123,8 +133,7 @@ mod tests {
         fields.remove("Cookie").expect("there is room");
         assert!(fields.drops("x_user") && fields.drops("COOKIE") && !fields.drops("x-use"));
         assert_eq!(fields.written().collect::<Vec<_>>(), [("X-User", &b"a"[..]), ("X-User", b"b")]);
-        fields.remove("x_user").expect("there is room");
-        fields.add("x_user", b"c").expect("there is room");
+        fields.replace("x_user", b"c").expect("there is room");
         assert_eq!(fields.written().collect::<Vec<_>>(), [("x_user", &b"c"[..])]);
         assert_eq!((fields.find("X-USER"), fields.find("cookie")), (Some(&b"c"[..]), None));
         fields.clear();
