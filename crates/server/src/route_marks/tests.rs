@@ -12,7 +12,7 @@ use crate::counters::Accounts;
 use crate::stats::Registry;
 use crate::{Snapshot, WorkerLimits};
 
-const CONFIG: &str = "[[listener]]\nbind = \"10.0.0.1:80\"\n\
+const CONFIG: &str = "[[listener]]\nbind = \"10.0.0.1:80\"\nh2c = true\n\
     [[route]]\npath = \"/marked\"\nsynthetic = true\n\
     [[route]]\npath = \"/other\"\nsynthetic = true\n\
     [[route]]\npath = \"/channel\"\npush = { hub = \"h\", channel = \"c\" }\n\
