@@ -379,11 +379,17 @@ impl ScriptRequest {
         replaces: bool,
     ) -> Result<(), String> {
         self.changeable()?;
-        check_field(name, value, &REQUEST_REFUSED)?;
+        check_field(name, None, &REQUEST_REFUSED)?;
+        let checked = check_field(name, value, &REQUEST_REFUSED);
         let name = text_of(name)?;
         if is_claim(name, CERTIFICATE_CLAIM) {
             return Err(format!("{name} states the client certificate that Tidegate verified"));
         }
+        if let (true, Err(_)) = (replaces, &checked) {
+            // The received field must not pass in place of the refused value, even if the script ignores the error.
+            self.changes.remove(name)?;
+        }
+        checked?;
         match value {
             None => self.changes.remove(name)?,
             Some(value) if replaces => self.changes.replace(name, value.trim_ascii())?,

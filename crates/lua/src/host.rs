@@ -669,6 +669,18 @@ impl Host {
         }
     }
 
+    /// A handler of a request has ended itself (`ngx.exit`). What `on_access` has set counts only at its return.
+    pub(crate) fn note_left(&mut self, id: ScriptRequestId) {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        match core::mem::take(&mut exchange.at_return) {
+            AtReturn::Completes => {
+                // Fails if the script has completed the response.
+                let _ = self.finish(id);
+            }
+            AtReturn::Nothing | AtReturn::CompletesTouched => {}
+        }
+    }
+
     /// Whether the response of an exchange is complete, or the exchange is gone.
     pub(crate) fn has_ended(&self, id: ScriptRequestId) -> bool {
         self.exchanges.get(id).is_none_or(|exchange| exchange.response == Response::Ended)

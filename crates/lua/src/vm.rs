@@ -565,6 +565,9 @@ impl Vm {
                 // It has ended itself, and its stack is not needed any more.
                 self.engine.host().wait = Wait::Nothing;
                 self.engine.forget(coroutine);
+                if let Owner::Request(id) = owner {
+                    self.engine.host().note_left(id);
+                }
                 CallbackEnd::Done
             }
             Turn::Suspended(coroutine) => {

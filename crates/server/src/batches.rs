@@ -151,10 +151,9 @@ impl BatchSender {
         };
         // What the thread has been told about. Nothing waits beside a borrowed batch.
         let known = borrowed.map_or(waiting.batch.bytes.len(), |(bytes, _)| bytes);
-        let lost = match waiting.batch.bytes.len() + batch.bytes.len() > BATCH_BYTES_MAX {
-            true => lose(batch, *borrowed),
-            false => 0,
-        };
+        // A turn with more than the limit passes if nothing waits: the thread is not late.
+        let is_full = waiting.batch.bytes.len() + batch.bytes.len() > BATCH_BYTES_MAX;
+        let lost = if known > 0 && is_full { lose(batch, *borrowed) } else { 0 };
         if waiting.batch.bytes.is_empty() {
             core::mem::swap(&mut waiting.batch, batch);
         } else {
@@ -275,6 +274,17 @@ mod tests {
             sender.deliver_last();
             assert_eq!(shared.take_text(), "a".repeat(10), "{is_locked}");
         }
+    }
+
+    #[test]
+    fn large_turn_passes_if_nothing_waits() {
+        let shared = Arc::new(SharedBatch::default());
+        let mut sender = BatchSender::new(Arc::clone(&shared));
+        add(&mut sender, BATCH_BYTES_MAX + 1);
+        assert_eq!(sender.deliver(), Delivery::Done { is_urgent: true });
+        add(&mut sender, 1);
+        assert_eq!(sender.deliver(), Delivery::Lost(1));
+        assert_eq!(shared.take_text().len(), BATCH_BYTES_MAX + 1);
     }
 
     #[test]

@@ -62,7 +62,7 @@ const fn is_plain_word(word: u64) -> bool {
     const ONES: u64 = u64::MAX / 255;
     const HIGH: u64 = ONES * 0x80;
     const fn differs(word: u64, from: u8) -> u64 {
-        (word ^ ONES * from as u64).wrapping_add(ONES * 0x7f)
+        (word ^ (ONES * from as u64)).wrapping_add(ONES * 0x7f)
     }
     let is_printable = word.wrapping_add(ONES * (0x80 - 0x20)) & !word.wrapping_add(ONES) & !word;
     is_printable & differs(word, b'"') & differs(word, b'\\') & HIGH == HIGH

@@ -217,8 +217,10 @@ fn fifos_do_not_stop_rotation_and_reloads() {
     let get = || run_well(curl().arg(format!("http://{address}/json")));
     let text = std::fs::read_to_string(&file).expect("the configuration");
     for name in [&path, &file] {
-        std::fs::remove_file(name).expect("the file exists");
-        make_fifo(name);
+        // Renamed, because a writer that opens the path only now would create a missing file again.
+        let fifo = format!("{name}.fifo");
+        make_fifo(&fifo);
+        std::fs::rename(&fifo, name).expect("the file is replaced");
     }
     // Neither the writer of the log nor the thread that reloads may wait for the other end.
     process.signal(Signal::USR1);

@@ -12,6 +12,8 @@ pub const OVERRIDES_MAX: usize = 64;
 /// The bytes of their names and values.
 pub const OVERRIDES_BYTES_MAX: usize = 16 * 1024;
 
+const FULL: &str = "too many changed fields; allowed: up to 64 fields of 16 KiB together";
+
 /// Fields that replace those of a request.
 #[derive(Default, Debug)]
 pub struct Overrides {
@@ -50,19 +52,15 @@ impl Overrides {
     /// # Errors
     /// There are too many fields.
     pub fn remove(&mut self, name: &str) -> Result<(), &'static str> {
-        let names = &self.names;
-        self.entries.retain(|entry| !is_same(text(names, &entry.name), name));
-        self.push(name, None)
+        self.set(name, None)
     }
 
     /// Sets a field in place of those of this name, received or set before.
     ///
     /// # Errors
-    /// There are too many fields.
+    /// There are too many fields. Received fields of this name are dropped nevertheless, if there is room for the name.
     pub fn replace(&mut self, name: &str, value: &[u8]) -> Result<(), &'static str> {
-        let names = &self.names;
-        self.entries.retain(|entry| !is_same(text(names, &entry.name), name));
-        self.push(name, Some(value))
+        self.set(name, Some(value))
     }
 
     /// Adds a field, and keeps those of the same name that were set before. Received ones are dropped.
@@ -73,11 +71,32 @@ impl Overrides {
         self.push(name, Some(value))
     }
 
-    fn push(&mut self, name: &str, value: Option<&[u8]>) -> Result<(), &'static str> {
+    /// A value without room must not let a received field of its name pass, which the caller wants to replace.
+    fn set(&mut self, name: &str, value: Option<&[u8]>) -> Result<(), &'static str> {
+        let names = &self.names;
+        let is_other = |entry: &Override| !is_same(text(names, &entry.name), name);
+        let others = self.entries.iter().filter(|entry| is_other(entry)).count();
+        if self.has_room(others, name, value) {
+            self.entries.retain(is_other);
+            return self.push(name, value);
+        }
+        let same = self.entries.iter_mut().filter(|entry| !is_other(entry));
+        if same.map(|entry| entry.value = None).count() == 0 {
+            self.push(name, None)?;
+        }
+        value.map_or(Ok(()), |_| Err(FULL))
+    }
+
+    /// Whether one more field fits beside `entries` others.
+    fn has_room(&self, entries: usize, name: &str, value: Option<&[u8]>) -> bool {
         let bytes =
             self.names.len() + self.values.len() + name.len() + value.map_or(0, <[u8]>::len);
-        if self.entries.len() >= OVERRIDES_MAX || bytes > OVERRIDES_BYTES_MAX {
-            return Err("too many changed fields; allowed: up to 64 fields of 16 KiB together");
+        entries < OVERRIDES_MAX && bytes <= OVERRIDES_BYTES_MAX
+    }
+
+    fn push(&mut self, name: &str, value: Option<&[u8]>) -> Result<(), &'static str> {
+        if !self.has_room(self.entries.len(), name, value) {
+            return Err(FULL);
         }
         let at = self.names.len();
         self.names.push_str(name);
@@ -151,5 +170,22 @@ mod tests {
         let value = vec![b'x'; OVERRIDES_BYTES_MAX - 1];
         assert_eq!(fields.add("a", &value), Ok(()));
         assert!(fields.add("a", b"").is_err());
+    }
+
+    #[test]
+    fn value_without_room_leaves_received_fields_dropped() {
+        let mut fields = Overrides::default();
+        let value = vec![b'x'; OVERRIDES_BYTES_MAX];
+        assert!(fields.replace("x-user", &value).is_err() && fields.drops("x-user"));
+        fields.clear();
+        fields.remove("x-user").expect("there is room");
+        assert!(fields.replace("X-User", &value).is_err() && fields.drops("x-user"));
+        assert_eq!(fields.written().count(), 0);
+        // All bytes are used.
+        fields.clear();
+        fields.add("a", &value[1..]).expect("there is room");
+        assert!(fields.replace("a", b"b").is_err() && fields.drops("a"));
+        assert_eq!((fields.remove("a"), fields.written().count()), (Ok(()), 0));
+        assert!(fields.drops("a") && fields.replace("b", b"").is_err());
     }
 }
