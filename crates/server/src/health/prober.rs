@@ -81,6 +81,8 @@ struct Watched {
     place: Option<Place>,
     /// The check in progress, or the next one, has been counted as waiting.
     is_counted: bool,
+    /// Why an address that was tried earlier in this check cannot be reached.
+    refused: Option<Outcome>,
 }
 
 /// A check in progress.
@@ -173,6 +175,7 @@ impl Prober {
                         unkept_until: Moment::ZERO,
                         place: None,
                         is_counted: false,
+                        refused: None,
                     }
                 }
             };
@@ -311,9 +314,12 @@ impl Prober {
         number: usize,
         (began, tried): (Moment, usize),
     ) {
+        if tried == 0 {
+            self.targets[number].refused = None;
+        }
         let (sock, tried) = match self.open(reactor, (number, tried)) {
             Ok(begun) => begun,
-            Err(Shortage::Ports) => return self.pause(reactor, number),
+            Err(Shortage::Ports) => return self.pause(reactor, number, began),
             Err(shortage) => return self.postpone(reactor, number, Some(shortage)),
         };
         let now = reactor.now();
@@ -476,14 +482,18 @@ impl Prober {
         self.try_first(reactor, now.after(SHORTAGE_PAUSE));
     }
 
-    /// Lets a check alone wait, because there is no local port or address for a connection to its server.
-    fn pause<R: Reactor>(&mut self, reactor: &mut R, number: usize) {
+    /// Lets a check alone wait, because there is no local port or address for a connection to its server. If another address of
+    /// the server cannot be reached, the check has failed.
+    fn pause<R: Reactor>(&mut self, reactor: &mut R, number: usize, began: Moment) {
         let now = reactor.now();
         let Some(watched) = self.targets.get_mut(number) else { return };
         watched.probe = None;
         if let Some(place) = watched.place.take() {
             self.waiting.remove(place);
             self.may_begin = true;
+        }
+        if let Some(outcome) = watched.refused.take() {
+            return self.end_unconnected(reactor, number, (began, outcome));
         }
         let is_counted = core::mem::replace(&mut watched.is_counted, true);
         let count = self.roster.note_postponed(!is_counted);
@@ -496,6 +506,32 @@ impl Prober {
         }
         watched.at = now.after(SHORTAGE_PAUSE);
         reactor.set_timer(number as u32, watched.at);
+    }
+
+    /// A check has failed, and has no connection.
+    fn end_unconnected<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        number: usize,
+        (began, outcome): (Moment, Outcome),
+    ) {
+        let Some(watched) = self.targets.get_mut(number) else { return };
+        let (id, took) = (watched.target.id, reactor.now().since(began));
+        let every = watched.target.job.every();
+        let interval = match &watched.target.job {
+            Job::Health(check) => self.roster.note(id, outcome, took).map(|(health, changed)| {
+                self.is_changed |= changed;
+                health.interval(check, self.prng.next_u64())
+            }),
+            Job::Agent(_) => {
+                let result = Err(Failure::Connection(outcome));
+                self.roster.note_agent(id, result, took).map(|changed| {
+                    self.is_changed |= changed;
+                    health::delay(every, self.prng.next_u64())
+                })
+            }
+        };
+        self.await_next(reactor, number, (began, interval));
     }
 
     /// A check has its result.
@@ -735,6 +771,7 @@ impl Prober {
         let is_connect = matches!(outcome, Outcome::Refused | Outcome::Unreachable);
         if is_connect && self.has_address_after(number, tried) {
             self.targets[number].probe = None;
+            self.targets[number].refused = Some(outcome);
             self.use_for(sock, Use::None);
             return self.begin(reactor, number, (began, tried + 1));
         }
@@ -755,7 +792,7 @@ impl Prober {
                 self.begin(reactor, number, (probe.began, probe.tried + 1));
             }
             Shortage::Ports => {
-                self.pause(reactor, number);
+                self.pause(reactor, number, probe.began);
                 self.may_begin = true;
             }
             _ => self.postpone(reactor, number, Some(shortage)),

@@ -6,7 +6,12 @@ use super::*;
 
 /// How often each server was checked.
 fn checks(stage: &Stage) -> [u64; 8] {
-    core::array::from_fn(|at| stage.view(at).checked.expect("it is checked").checks)
+    core::array::from_fn(|at| checks_of(stage, at))
+}
+
+/// How often a server was checked.
+fn checks_of(stage: &Stage, server: usize) -> u64 {
+    stage.view(server).checked.expect("it is checked").checks
 }
 
 #[test]
@@ -93,6 +98,20 @@ fn next_address_is_tried_if_there_is_no_port_for_one() {
 }
 
 #[test]
+fn check_fails_if_no_address_can_be_reached_and_there_is_no_port_for_the_last_one() {
+    for (seed, is_late) in [(75, false), (76, true)] {
+        let mut stage = Stage::new(2, HTTP, Faults::none(), seed);
+        stage.origins[0].manner = Manner::Down;
+        stage.net.set_shortage(&address(7), Some(PORTS), is_late);
+        stage.give_targets_at(&vec![vec![vec![address(0), address(7)], vec![address(1)]]]);
+        stage.run(Span::from_secs(15));
+        let count = checks_of(&stage, 0);
+        assert!(count >= 4 && stage.word(0) == "DOWN", "{count}: {}", stage.word(0));
+        assert_eq!((stage.word(1), stage.roster.postponed()), ("UP", 0));
+    }
+}
+
+#[test]
 fn server_without_a_plan_for_tls_lacks_nothing_that_others_need() {
     let mut stage = Stage::new(1, HTTP, Faults::none(), 72);
     let key = ServerKey { pool: 7, server: 0, http1_only: false };
@@ -105,7 +124,7 @@ fn server_without_a_plan_for_tls_lacks_nothing_that_others_need() {
 
 /// How often all servers were checked.
 fn total(stage: &Stage, servers: usize) -> u64 {
-    (0..servers).map(|at| stage.view(at).checked.expect("it is checked").checks).sum()
+    (0..servers).map(|at| checks_of(stage, at)).sum()
 }
 
 /// Lets one check lack a resource of the process, for once.
