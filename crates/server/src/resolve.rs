@@ -127,11 +127,11 @@ pub(crate) fn name_of(address: &ServerAddress) -> Option<Server> {
 /// Lookups of names on threads of their own. Clones count the same threads.
 #[derive(Clone, Default)]
 pub(crate) struct LookUps {
-    /// How many threads there are, with those whose results nobody waits for any longer.
+    /// The number of threads, including those whose results are no longer awaited.
     running: Arc<AtomicUsize>,
 }
 
-/// A thread that looks names up.
+/// A thread that resolves names. Dropping it ends its count.
 struct Running(Arc<AtomicUsize>);
 
 impl Drop for Running {
@@ -142,7 +142,7 @@ impl Drop for Running {
 
 /// The names that no thread has taken yet.
 type Waiting = Arc<Mutex<BTreeSet<Server>>>;
-/// The way of the results.
+/// The channel for the results.
 type Results = mpsc::Sender<(Server, Result<Vec<Address>, String>)>;
 
 impl LookUps {
@@ -186,7 +186,7 @@ impl LookUps {
             // The threads that have begun resolve the names of the others, too.
             if let Err(why) = begun {
                 lock(&waiting).insert(first);
-                refusal = (number == 0).then_some(why);
+                refusal = Some(why);
                 break;
             }
         }
@@ -201,7 +201,7 @@ impl LookUps {
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
-        // Nobody waits for the rest.
+        // No thread resolves the rest: there was none left, or the time is up.
         let rest = core::mem::take(&mut *lock(&waiting));
         if let Some(why) = refusal {
             found.extend(rest.into_iter().map(|name| (name, Err(why.clone()))));

@@ -77,7 +77,12 @@ fn users_of(config: &Config, at: usize) -> Vec<String> {
         // The entries of the map are those in force.
         Action::Proxy(Proxy { pool: PoolChoice::Map(choice), .. }) => choice.default == Some(at),
         Action::Proxy(proxy) => proxy.pool.pools().any(|pool| pool == at),
-        _ => false,
+        Action::Respond(_)
+        | Action::Redirect(_)
+        | Action::Synthetic
+        | Action::Echo
+        | Action::Push(_)
+        | Action::Lua(_) => false,
     };
     let chosen =
         |route: &Route| route.handling.hooks.as_ref().is_some_and(|of| of.pools.contains(&at));

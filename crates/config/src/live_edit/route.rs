@@ -91,9 +91,9 @@ pub(super) fn compare_removed(file: &Config, edited: &Config, edits: &mut Vec<Li
 /// Adds the edits that add routes, and those that switch routes off and on, after those of `compare_removed`.
 pub(super) fn compare(file: &Config, edited: &Config, edits: &mut Vec<LiveEdit>) {
     let kept = KeptRoutes::of(file, edited);
-    let hindrances = kept.hindrances(edited);
+    let covering = kept.covering(edited);
     for (at, name) in kept.names.iter().enumerate() {
-        let is_off = edited.routes[kept.places[at]].is_off || hindrances.contains(&at);
+        let is_off = edited.routes[kept.places[at]].is_off || covering.contains(&at);
         if is_off != kept.was_off[at] {
             edits.push(LiveEdit::SwitchRoute { route: name.clone(), on: !is_off });
         }
@@ -101,7 +101,7 @@ pub(super) fn compare(file: &Config, edited: &Config, edits: &mut Vec<LiveEdit>)
     kept.add_others(edited, edits);
     for (at, (route, name)) in edited.routes.iter().zip(route_names(edited)).enumerate() {
         let is_off = match kept.places.binary_search(&at) {
-            Ok(kept) => route.is_off || hindrances.contains(&kept),
+            Ok(kept) => route.is_off || covering.contains(&kept),
             Err(_) => false,
         };
         if route.is_off != is_off {
@@ -138,7 +138,7 @@ impl KeptRoutes {
     }
 
     /// The routes that cover an added one: they were off when it was added, or it would have been refused.
-    fn hindrances(&self, edited: &Config) -> BTreeSet<usize> {
+    fn covering(&self, edited: &Config) -> BTreeSet<usize> {
         let mut found = BTreeSet::new();
         let Some(origins) = &edited.origins.routes else { return found };
         let only_one = edited.listeners.len() == 1;
@@ -159,7 +159,7 @@ impl KeptRoutes {
     /// were added later may cover it.
     fn add_others(&self, edited: &Config, edits: &mut Vec<LiveEdit>) {
         let Some(origins) = &edited.origins.routes else { return };
-        // The names of the routes before the one at hand, all of which are of the file.
+        // The names of the routes before this one: when it is added, all of them are of the file.
         let mut earlier: BTreeSet<&str> = self.names.iter().map(String::as_str).collect();
         let mut unnamed = self.names.iter().rev();
         let mut after: Option<String> = None;

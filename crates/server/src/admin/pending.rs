@@ -1,6 +1,6 @@
 //! Commands that wait for the thread that reloads: edits, certificates that are put in force, and reloads.
 //! In: the command, whether its client is still served. Out: the outcome of the command.
-//! Never: logs who has edited the configuration. The thread that makes an edit does, because the client may be gone by then.
+//! Never: logs the client of an edit. The thread that makes the edit does, because the client may have left by then.
 //! Limits: those of `LiveEdits::make` and `Reloads::wait_for`. A waiting client gives its place to others; see
 //! `connection.rs`.
 
@@ -12,7 +12,7 @@ use tidegate_config::model::GivenCertificate;
 use tidegate_config::names::route_names;
 
 use super::command::Outcome;
-use super::command::Reply::{Changed, Shown};
+use super::command::Reply::Shown;
 use super::{Operations, SentCommand};
 use crate::configuration::dropped_note;
 
@@ -35,28 +35,32 @@ impl Pending {
         sent: SentCommand,
         was_ended: &dyn Fn() -> bool,
     ) -> Outcome {
-        let make = |edit| operations.edits.make((edit, sent), was_ended);
+        let make = |edit, sent| operations.edits.make((edit, sent), was_ended);
         match self {
             Self::Edit(edit) => {
                 let (text, place) = (edit.to_string(), AddedRoute::of(&edit, operations));
-                Ok(Shown(match make(edit)? {
+                Ok(Shown(match make(edit, sent)? {
                     true => place.map_or_else(String::new, |added| added.name(operations)),
                     false => format!("# nothing to change: {text}\n"),
                 }))
             }
             Self::Certificate(path, given) => {
-                make(LiveEdit::SetCertificate { path: path.clone(), given: given.clone() })?;
+                let edit = LiveEdit::SetCertificate { path: path.clone(), given: given.clone() };
+                make(edit, sent)?;
                 operations.staged.remove(&path, &given);
                 Ok(Shown(format!("Committing {path}.\nSuccess!\n")))
             }
             Self::Reload => {
                 let order = || {
                     kill_process(getpid(), Signal::HUP)
-                        .map_err(|error| format!("the signal cannot be sent: {error}"))
+                        .map_err(|error| format!("the signal cannot be sent: {error}"))?;
+                    // The reload takes place even if the client leaves before its end.
+                    sent.audit();
+                    Ok(())
                 };
                 let dropped = operations.reloads.wait_for(order, was_ended)?;
                 let note = dropped_note(dropped).map_or_else(String::new, |note| note + "\n");
-                Ok(Changed(note))
+                Ok(Shown(note))
             }
         }
     }

@@ -60,12 +60,12 @@ fn read_common_names(subject: &[u8], names: &mut Vec<String>) -> Option<()> {
 /// The text of a common name. In the other kinds of strings, such as BMPString, a character takes several bytes: as UTF-8, `ab` would
 /// be a text of four characters, two of them NUL.
 fn common_name(tag: u8, value: &[u8]) -> Option<&str> {
-    let is_ascii_enough = match tag {
+    let is_allowed = match tag {
         UTF8_STRING => true,
         PRINTABLE_STRING | IA5_STRING | T61_STRING => value.is_ascii(),
         _ => false,
     };
-    let name = core::str::from_utf8(value).ok().filter(|_| is_ascii_enough)?;
+    let name = core::str::from_utf8(value).ok().filter(|_| is_allowed)?;
     let is_length = (1..=COMMON_NAME_CHARS_MAX).contains(&name.chars().count());
     (is_length && !name.contains(char::is_control)).then_some(name)
 }

@@ -212,20 +212,10 @@ impl Worker {
     }
 
     fn handle_http2_event<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, event: Event<'_>) {
-        let stream = match &event {
-            Event::Data { token, .. }
-            | Event::Trailers { token, .. }
-            | Event::Reset { token, .. } => id_of(*token),
-            // A request has no route yet.
-            Event::Request { .. }
-            | Event::RequestTooLarge { .. }
-            | Event::Rejected { .. }
-            | Event::Response { .. }
-            | Event::GoAway { .. }
-            | Event::Settings
-            | Event::Pong { .. } => Id::NONE,
-        };
-        self.mark_requester(Requester { sock, stream });
+        if self.route_marks.are_on() {
+            let stream = stream_of(&event);
+            self.mark_requester(Requester { sock, stream });
+        }
         match event {
             Event::Request { stream, request, ends } => {
                 self.begin_http2_request(reactor, sock, stream, &request, ends);
@@ -753,5 +743,21 @@ impl Worker {
     #[must_use]
     pub fn stream_bytes_held(&self) -> usize {
         self.http2_clients.held_bytes() + self.http2_servers.held_bytes()
+    }
+}
+
+/// The stream of an event, unless its request has no route yet.
+fn stream_of(event: &Event<'_>) -> Id<Http2Stream> {
+    match event {
+        Event::Data { token, .. } | Event::Trailers { token, .. } | Event::Reset { token, .. } => {
+            id_of(*token)
+        }
+        Event::Request { .. }
+        | Event::RequestTooLarge { .. }
+        | Event::Rejected { .. }
+        | Event::Response { .. }
+        | Event::GoAway { .. }
+        | Event::Settings
+        | Event::Pong { .. } => Id::NONE,
     }
 }
