@@ -52,11 +52,10 @@ impl Pending {
             }
             Self::Reload => {
                 let order = || {
-                    kill_process(getpid(), Signal::HUP)
-                        .map_err(|error| format!("the signal cannot be sent: {error}"))?;
-                    // The reload takes place even if the client leaves before its end.
+                    // First, because the reload takes place even if the client leaves before its end.
                     sent.audit();
-                    Ok(())
+                    kill_process(getpid(), Signal::HUP)
+                        .map_err(|error| format!("the signal cannot be sent: {error}"))
                 };
                 let dropped = operations.reloads.wait_for(order, was_ended)?;
                 let note = dropped_note(dropped).map_or_else(String::new, |note| note + "\n");

@@ -70,7 +70,7 @@ fn events_state_what_has_changed() {
         .iter()
         .filter_map(|event| event["kind"].as_str())
         .collect();
-    assert_eq!(kinds, ["admin", "reload", "admin", "process"], "{events}");
+    assert_eq!(kinds, ["reload", "admin", "admin", "process"], "{events}");
     let only = operated.ctl_well(&["show", "events", "reload", "1"]);
     assert!(only.contains("\"configuration reloaded: "), "{only}");
     let output = operated.ctl(&["show", "events", "frob"]);
