@@ -42,7 +42,7 @@ func main() {
 		{"ping_pong", func() { interop.DoPingPong(ctx, client) }},
 		{"empty_stream", func() { interop.DoEmptyStream(ctx, client) }},
 		{"timeout_on_sleeping_server", func() { interop.DoTimeoutOnSleepingServer(ctx, client) }},
-		{"cancel_after_begin", func() { interop.DoCancelAfterBegin(ctx, client) }},
+		{"cancel_after_begin", func() { cancelAfterBegin(ctx, client) }},
 		{"cancel_after_first_response", func() { interop.DoCancelAfterFirstResponse(ctx, client) }},
 		{"status_code_and_message", func() { interop.DoStatusCodeAndMessage(ctx, client) }},
 		{"special_status_message", func() { interop.DoSpecialStatusMessage(ctx, client) }},
@@ -72,6 +72,20 @@ func dial(options ...grpc.DialOption) *grpc.ClientConn {
 		log.Fatal(err)
 	}
 	return connection
+}
+
+// A call that its client cancels before its first message. interop.DoCancelAfterBegin also closes its side, so that the
+// server may answer before the client reads, and grpc-go then returns the answer.
+func cancelAfterBegin(ctx context.Context, client testgrpc.TestServiceClient) {
+	ctx, cancel := context.WithCancel(ctx)
+	stream, err := client.StreamingInputCall(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	cancel()
+	if err := stream.RecvMsg(new(testgrpc.StreamingInputCallResponse)); status.Code(err) != codes.Canceled {
+		log.Fatalf("cancelled call: %v", err)
+	}
 }
 
 // A call with a deadline that does not expire.
