@@ -127,49 +127,43 @@ pub(crate) fn read_admin(table: &Table<'_>, notes: &mut Notes) -> Option<AdminTl
         let note = Note::new(Kind::Conflict, table.key_place("client-crl"), what);
         notes.error(note.help("add client-ca = \"operators-ca.pem\", or remove `client-crl`"));
     }
-    let read_clients = read_clients(&table, notes);
-    Some(AdminTls { certificate: certificate?, client_ca, client_crl, read_clients })
+    let write_clients = read_write_clients(&table, notes);
+    Some(AdminTls { certificate: certificate?, client_ca, client_crl, write_clients })
 }
 
-/// The names of certificates that may only read.
-fn read_clients(table: &Table<'_>, notes: &mut Notes) -> Vec<String> {
-    let Some(value) = table.value("read-clients") else { return Vec::new() };
+/// The names of certificates that may do everything.
+fn read_write_clients(table: &Table<'_>, notes: &mut Notes) -> Option<Vec<String>> {
+    table.value("write-clients")?;
     if table.value("client-ca").is_none() {
-        let what = "`read-clients` has no effect, because no client certificates are requested";
-        let note = Note::new(Kind::Conflict, table.key_place("read-clients"), what);
-        notes.error(note.help("add client-ca = \"operators-ca.pem\", or remove `read-clients`"));
+        let what = "`write-clients` has no effect, because no client certificates are requested";
+        let note = Note::new(Kind::Conflict, table.key_place("write-clients"), what);
+        notes.error(note.help("add client-ca = \"operators-ca.pem\", or remove `write-clients`"));
     }
-    if value.get_ref().as_array().is_some_and(|names| names.is_empty()) {
-        let what = "`read-clients` is empty: every certificate may do everything";
-        let note = Note::new(Kind::Missing, value.span(), what);
-        notes.error(note.help("list at least one name, or remove `read-clients`"));
-    }
-    let names = table.texts("read-clients", notes).into_iter();
-    names.filter_map(|name| check_client_name(name, notes)).collect()
+    let names = table.texts("write-clients", notes).into_iter();
+    Some(names.filter_map(|name| check_client_name(name, notes)).collect())
 }
 
-/// The name, unless no certificate can have it, or it may be another spelling of a name that one has: such a certificate would have all
-/// rights.
+/// The name, unless no certificate can have it, or it may be another spelling of a name that a certificate has.
 fn check_client_name(name: Located, notes: &mut Notes) -> Option<String> {
     let text = name.text.as_str();
-    let alone = "write the common name alone, such as read-clients = [\"monitoring\"]";
+    let alone = "write the common name alone, such as write-clients = [\"alice\"]";
     let (what, help) = match text.chars().find(|c| c.is_control()) {
-        Some(odd) => (format!("a name in `read-clients` cannot contain {odd:?}"), alone),
-        None if text.trim().is_empty() => ("a name in `read-clients` is empty".to_owned(), alone),
+        Some(odd) => (format!("a name in `write-clients` cannot contain {odd:?}"), alone),
+        None if text.trim().is_empty() => ("a name in `write-clients` is empty".to_owned(), alone),
         None if text.contains('=') => (format!("{text:?} is a subject, not a name"), alone),
         None if !text.is_ascii() => (
             format!(
-                "a name in `read-clients` cannot contain other characters than ASCII: {text:?}"
+                "a name in `write-clients` cannot contain other characters than ASCII: {text:?}"
             ),
             "write a DNS name with such characters as in the certificate (xn--...), or give the certificate another name",
         ),
         None if text.contains('*') => (
-            format!("a name in `read-clients` cannot be a pattern: {text:?}"),
+            format!("a name in `write-clients` cannot be a pattern: {text:?}"),
             "list the names of the certificates",
         ),
         None if text.len() > COMMON_NAME_CHARS_MAX && !is_host_name(text) => (
             format!(
-                "a name in `read-clients` has more than {COMMON_NAME_CHARS_MAX} characters and is no DNS name"
+                "a name in `write-clients` has more than {COMMON_NAME_CHARS_MAX} characters and is no DNS name"
             ),
             alone,
         ),

@@ -311,13 +311,13 @@ fn access_log_and_admin_interface_are_in_the_model() {
     );
     let config = read(&format!(
         "[admin]\nbind = \"0.0.0.0:9901\"\ntls = {{ cert = \"a.pem\", key = \"a.key\", client-ca = \"ca.pem\", \
-         read-clients = [\"monitoring\", \"prom.example\"] }}\n{rest}"
+         write-clients = [\"alice\", \"ops.example\"] }}\n{rest}"
     ));
     let admin = config.admin.expect("an interface");
     assert!(admin.has_client_ca() && admin.token_file.is_none());
     assert_eq!(
-        admin.tls.map(|tls| tls.read_clients.join(" ")).as_deref(),
-        Some("monitoring prom.example")
+        admin.tls.and_then(|tls| tls.write_clients).map(|names| names.join(" ")).as_deref(),
+        Some("alice ops.example")
     );
     let config = read(&format!("[log]\naccess = {{ to = \"stdout\" }}\n{rest}"));
     let access = config.log.access.expect("an access log");

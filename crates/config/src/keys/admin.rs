@@ -73,7 +73,7 @@ pub static ADMIN_TLS: Section = Section {
             Text("the path of a PEM file"),
             Absent,
             "The authorities of operators' certificates. A client with a valid certificate of one of them may do everything, as \
-             with the token of `token-file`, unless `read-clients` names the certificate. \
+             with the token of `token-file`, unless `write-clients` is set and does not name the certificate. \
              Without `token-file`, each client must present such a certificate.",
             "",
         ),
@@ -85,13 +85,12 @@ pub static ADMIN_TLS: Section = Section {
             "",
         ),
         key(
-            "read-clients",
+            "write-clients",
             OneOf(&[Text(CLIENT_NAME), List(&Text(CLIENT_NAME))]),
             Absent,
-            "Certificates that may only read, as with the token of `read-token-file`: those with one of these names as a common \
-             name of the subject or as a DNS name, in upper or lower case, those without such names, and those with one that cannot \
-             be read, such as a common name that is no UTF8String, PrintableString or IA5String. All other certificates may do \
-             everything. Only with `client-ca`.",
+            "Certificates that may do everything: those with one of these names as a common name of the subject or as a DNS name, in \
+             upper or lower case. All other certificates may only read, as with the token of `read-token-file`; with an empty list, \
+             all certificates. Absent: all certificates may do everything. Only with `client-ca`.",
             "",
         ),
     ],

@@ -25,8 +25,8 @@ pub struct AdminTls {
     pub client_ca: Option<String>,
     /// PEM file: revocation lists for operators' certificates; only with `client_ca`.
     pub client_crl: Option<String>,
-    /// Names of certificates that may only read; only with `client_ca`.
-    pub read_clients: Vec<String>,
+    /// Names of certificates that may do everything; all others may only read. `None`: all may do everything. Only with `client_ca`.
+    pub write_clients: Option<Vec<String>>,
 }
 
 impl Admin {

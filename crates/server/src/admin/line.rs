@@ -215,8 +215,8 @@ const DENIED: &str =
 
 /// The reply to a client that may only read, by the token of `read-token-file` or by its certificate, and requests more.
 const READ_ONLY: &str = "error: this token or certificate allows only show, get, help and wait, except show errors, show sess and \
-    show conn, which show requests of clients; help: present the token of `token-file`, or a certificate that `read-clients` does \
-    not name\n\n";
+    show conn, which show requests of clients; help: present the token of `token-file`, or a certificate that `write-clients` \
+    names\n\n";
 
 /// The reply to a line with more than `COMMANDS_MAX` commands.
 const TOO_MANY: &str =
