@@ -246,16 +246,49 @@ impl Record {
 
     /// Makes the record ready for another request. Its buffers are kept.
     fn clear(&mut self) {
-        let (mut text, mut field_ends) =
-            (core::mem::take(&mut self.text), core::mem::take(&mut self.field_ends));
-        let mut tracked = core::mem::take(&mut self.tracked);
-        let mut captured = core::mem::take(&mut self.captured);
-        captured.clear();
+        // Each member by itself: a new value would be built elsewhere and copied, for each request.
+        let Self {
+            settings,
+            began_at,
+            head_span,
+            client,
+            listener,
+            version,
+            text,
+            ends,
+            field_ends,
+            captured,
+            identity,
+            spans,
+            is_secure,
+            route,
+            server,
+            attempts,
+            is_reused,
+            chosen_at,
+            connected_at,
+            answered_at,
+            status,
+            bytes_in,
+            bytes_out,
+            cause,
+            phase,
+            reason,
+            place,
+            tracked,
+        } = self;
         text.clear();
         text.shrink_to(KEPT_BYTES_MAX);
         field_ends.clear();
+        captured.clear();
         tracked.clear();
-        *self = Self { text, field_ends, captured, tracked, ..Self::vacant() };
+        (*settings, *client, *identity, *spans, *place) = (None, None, None, None, None);
+        (*began_at, *head_span) = (Moment::ZERO, Span::ZERO);
+        (*listener, *version, *is_secure) = (0, Some(Version::Http11), false);
+        (*route, *server, *attempts, *is_reused) = (None, None, 0, false);
+        (*chosen_at, *connected_at, *answered_at) = (None, None, None);
+        (*ends, *status, *bytes_in, *bytes_out) = ([0; 3], 0, 0, 0);
+        (*cause, *phase, *reason) = (Cause::None, Phase::Request, "");
     }
 }
 
