@@ -5,7 +5,9 @@
 //! are not kept.
 //! Invariant: only a request of `on_access` has changes.
 
+use core::net::IpAddr;
 use core::ops::Range;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use tidegate_base::Id;
@@ -122,9 +124,10 @@ pub struct ScriptRequest {
     pub(crate) tag: u64,
     /// The head of the request.
     head: OwnedHead,
-    /// Texts besides the head: the client, the user, the parameters of the path.
+    /// Strings besides the head: the client's name, the user, the parameters of the path.
     text: Vec<u8>,
-    client: Range<usize>,
+    /// The client's address. Few scripts read it, so it is formatted when one does.
+    client: Address,
     user: Option<Range<usize>>,
     is_https: bool,
     /// Names and values of the path's parameters.
@@ -172,7 +175,7 @@ pub struct Origin<'a> {
     /// The server's name of the exchange.
     pub tag: u64,
     /// The client's address.
-    pub client: &'a str,
+    pub client: ClientName<'a>,
     /// The user, if the request was authenticated.
     pub user: Option<&'a str>,
     /// The request was sent by https.
@@ -181,6 +184,28 @@ pub struct Origin<'a> {
     pub params: &'a [(String, String)],
     /// The pools that `on_access` may choose; `None` for other handlers.
     pub pools: Option<&'a Arc<[String]>>,
+}
+
+/// The address of a client, as scripts see it.
+#[derive(Clone, Copy, Debug)]
+pub enum ClientName<'a> {
+    /// An IP address.
+    Ip(IpAddr),
+    /// Any other name; empty for clients of unix sockets.
+    Text(&'a str),
+}
+
+impl From<Option<IpAddr>> for ClientName<'_> {
+    fn from(address: Option<IpAddr>) -> Self {
+        address.map_or(Self::Text(""), Self::Ip)
+    }
+}
+
+/// A `ClientName` whose name is in `ScriptRequest::text`.
+#[derive(Debug)]
+enum Address {
+    Ip(IpAddr),
+    Text(Range<usize>),
 }
 
 /// A request after `on_access`.
@@ -233,7 +258,7 @@ impl Default for ScriptRequest {
             tag: 0,
             head: OwnedHead::default(),
             text: Vec::new(),
-            client: 0..0,
+            client: Address::Text(0..0),
             user: None,
             is_https: false,
             params: Vec::new(),
@@ -259,7 +284,10 @@ impl ScriptRequest {
     pub(crate) fn set(&mut self, head: &RequestHead<'_>, origin: &Origin<'_>) {
         self.tag = origin.tag;
         self.head.keep(head);
-        self.client = self.put(origin.client.as_bytes());
+        self.client = match origin.client {
+            ClientName::Ip(address) => Address::Ip(address),
+            ClientName::Text(name) => Address::Text(self.put(name.as_bytes())),
+        };
         self.user = origin.user.map(|user| self.put(user.as_bytes()));
         self.is_https = origin.is_https;
         for (name, value) in origin.params {
@@ -307,18 +335,25 @@ impl ScriptRequest {
     }
 
     /// A part of the request; `None` if the request lacks it.
-    pub(crate) fn part(&self, part: Part) -> Option<&[u8]> {
-        match part {
-            Part::Method => Some(self.head.routed_method().as_bytes()),
-            Part::Path => Some(self.head.path().as_bytes()),
-            Part::Query => self.head.query().map(str::as_bytes),
-            Part::Host => self.head.host().map(str::as_bytes),
-            Part::Client => Some(self.get(&self.client)),
-            Part::Version => Some(self.head.version().number().as_bytes()),
-            Part::Scheme => Some(if self.is_https { b"https" } else { b"http" }),
-            Part::Body => Some(&self.body),
-            Part::User => self.user.as_ref().map(|user| self.get(user)),
-        }
+    pub(crate) fn part(&self, part: Part) -> Option<Cow<'_, [u8]>> {
+        let bytes = match part {
+            Part::Method => self.head.routed_method().as_bytes(),
+            Part::Path => self.head.path().as_bytes(),
+            Part::Query => self.head.query()?.as_bytes(),
+            Part::Host => self.head.host()?.as_bytes(),
+            Part::Client => match &self.client {
+                Address::Ip(address) => return Some(address.to_string().into_bytes().into()),
+                Address::Text(name) => self.get(name),
+            },
+            Part::Version => self.head.version().number().as_bytes(),
+            Part::Scheme => match self.is_https {
+                true => b"https" as &[u8],
+                false => b"http",
+            },
+            Part::Body => &self.body,
+            Part::User => self.get(self.user.as_ref()?),
+        };
+        Some(Cow::Borrowed(bytes))
     }
 
     /// The fields of the request, as changed: names in any case, and values.
@@ -379,8 +414,8 @@ impl ScriptRequest {
         replaces: bool,
     ) -> Result<(), String> {
         self.changeable()?;
-        check_field(name, None, &REQUEST_REFUSED)?;
-        let checked = check_field(name, value, &REQUEST_REFUSED);
+        check_name(name, &REQUEST_REFUSED)?;
+        let checked = check_value(value.unwrap_or_default());
         let name = text_of(name)?;
         if is_claim(name, CERTIFICATE_CLAIM) {
             return Err(format!("{name} states the client certificate that Tidegate verified"));
@@ -477,6 +512,12 @@ impl ScriptRequest {
 
 /// Checks a field that a script sets or removes.
 fn check_field(name: &[u8], value: Option<&[u8]>, refused: &[(&str, &str)]) -> Result<(), String> {
+    check_name(name, refused)?;
+    check_value(value.unwrap_or_default())?;
+    Ok(())
+}
+
+fn check_name(name: &[u8], refused: &[(&str, &str)]) -> Result<(), String> {
     if !is_token(name) {
         return Err("not a valid name of a header field".to_owned());
     }
@@ -491,8 +532,14 @@ fn check_field(name: &[u8], value: Option<&[u8]>, refused: &[(&str, &str)]) -> R
     if let Some((_, reason)) = refused.iter().find(of_name) {
         return Err(format!("{} {reason}", String::from_utf8_lossy(name)));
     }
-    match value.unwrap_or_default().iter().any(|byte| matches!(byte, 0..=8 | 10..=31 | 127)) {
-        true => Err("the value of a header field contains a control character".to_owned()),
+    Ok(())
+}
+
+fn check_value(value: &[u8]) -> Result<(), &'static str> {
+    // No early exit, so that the compiler compares many bytes at once.
+    let is_control = |byte: &u8| matches!(byte, 0..=8 | 10..=31 | 127);
+    match value.iter().fold(false, |found, byte| found | is_control(byte)) {
+        true => Err("the value of a header field contains a control character"),
         false => Ok(()),
     }
 }
@@ -518,8 +565,22 @@ fn is_field(line: &[u8], name: &[u8]) -> bool {
     line.get(name.len()) == Some(&b':') && line[..name.len()].eq_ignore_ascii_case(name)
 }
 
+/// Whether a byte may occur in a token, by its value.
+const IS_TOKEN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        table[byte as usize] = byte.is_ascii_alphanumeric()
+            || matches!(
+                byte,
+                b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~'
+            );
+        byte += 1;
+    }
+    table
+};
+
 /// Whether the bytes are a token (RFC 9110 section 5.6.2).
 pub(crate) fn is_token(name: &[u8]) -> bool {
-    let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
-    !name.is_empty() && name.iter().all(is_token)
+    !name.is_empty() && name.iter().all(|byte| IS_TOKEN[usize::from(*byte)])
 }

@@ -11,8 +11,8 @@ use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::FieldStorage;
 
 use crate::{
-    Bounds, Budget, CallbackEnd, Dictionary, Effect, Excess, Facts, Layer, Origin, Outbox, Script,
-    Vm,
+    Bounds, Budget, CallbackEnd, ClientName, Dictionary, Effect, Excess, Facts, Layer, Origin,
+    Outbox, Script, Vm,
 };
 
 /// Calls of one input. Further bytes are ignored.
@@ -120,7 +120,7 @@ impl Walker {
         let limits = HeadLimits::default();
         let decoded = HeadDecoder::default().decode_request(head.as_bytes(), &limits, &mut storage);
         let Ok(Some((head, _))) = decoded else { panic!("the request is not valid") };
-        let (client, is_https) = ("192.0.2.1", false);
+        let (client, is_https) = (ClientName::Text("192.0.2.1"), false);
         let origin = Origin { tag: 9, client, user: None, is_https, params: &[], pools: None };
         self.answer.clear();
         let Some(id) = self.vm.open_request(&head, &origin) else {

@@ -48,7 +48,7 @@ const LOG_BYTES_MAX: usize = 2048;
 const SPARE_MAX: usize = 64;
 
 /// Names an exchange of a VM.
-pub type ScriptRequestId = Id<ScriptRequest>;
+pub type ScriptRequestId = Id<Box<ScriptRequest>>;
 
 /// How serious a line of the log is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -349,7 +349,7 @@ pub(crate) struct Host {
     /// What the callbacks since the last `Vm::take_outbox` have ordered.
     pub(crate) outbox: Outbox,
     /// The requests whose responses are in progress.
-    pub(crate) exchanges: Slab<ScriptRequest>,
+    pub(crate) exchanges: Slab<Box<ScriptRequest>>,
     /// The WebSocket clients.
     pub(crate) clients: Slab<Client>,
     /// How many of them are reserved.
@@ -397,7 +397,11 @@ pub(crate) struct Host {
     /// Lines logged in this callback.
     lines: u32,
     /// Exchanges that have ended, for their buffers.
-    spare: Vec<ScriptRequest>,
+    #[expect(
+        clippy::vec_box,
+        reason = "a move between this list and `exchanges` copies a pointer"
+    )]
+    spare: Vec<Box<ScriptRequest>>,
     /// The compiled regular expressions.
     pub(crate) patterns: Patterns,
     /// The names of the tests, in the VMs of tests.
@@ -540,7 +544,7 @@ impl Host {
         &mut self,
         id: ScriptRequestId,
     ) -> Result<&mut ScriptRequest, &'static str> {
-        self.exchanges.get_mut(id).ok_or(ENDED)
+        self.exchanges.get_mut(id).map(Box::as_mut).ok_or(ENDED)
     }
 
     /// The head of the server's response to a request, during `on_response` and `on_body`.

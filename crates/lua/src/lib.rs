@@ -31,7 +31,7 @@ mod waiting;
 
 pub use datagrams::{DatagramSocket, DatagramSocketId};
 pub use engine::{Budget, Excess, Failure};
-pub use exchange::{Origin, Rewritten, fields_of};
+pub use exchange::{ClientName, Origin, Rewritten, fields_of};
 pub use host::{
     ClientId, EXCHANGES_MAX, Effect, Facts, FindModule, Layer, Level, OUTPUT_BYTES_MAX, Outbox,
     RemoteClient, ScriptRequestId,

@@ -473,7 +473,7 @@ natives! {
     fn part(call) {
         let part = Part::of(call.id(3)).zip(call.host().exchanges.get(exchange(call)));
         match part.and_then(|(part, exchange)| exchange.part(part)) {
-            Some(bytes) => call.push_bytes(bytes),
+            Some(bytes) => call.push_bytes(&bytes),
             None => call.push_nil(),
         }
         1

@@ -11,6 +11,9 @@ local NAMES = "on_request, on_access, on_response, on_body, on_log, on_open, on_
   "on_handover, on_retire"
 local handlers = {}
 local entries = {}
+local getinfo = debug.getinfo
+-- Whether on_access takes its second argument. Most do not, and then there is no need for a table.
+local access_responds = false
 
 function entries.load(source, file)
   local chunk, err = P.compile(source, "@" .. file, P.G)
@@ -32,6 +35,10 @@ function entries.load(source, file)
     end
     native.declare(number)
     handlers[name] = handler
+    if name == "on_access" then
+      local info = getinfo(handler, "u")
+      access_responds = info.isvararg or info.nparams > 1
+    end
     count = count + 1
   end
   if count == 0 then error(file .. ": the script returned a table without handlers (" .. NAMES .. ")", 0) end
@@ -47,7 +54,7 @@ function entries.request(index, generation)
 end
 
 function entries.access(index, generation)
-  handlers.on_access(new_request(index, generation), new_response(index, generation))
+  handlers.on_access(new_request(index, generation), access_responds and new_response(index, generation) or nil)
 end
 
 local new_head, new_body, decode = P.new_head, P.new_body, native.json_decode

@@ -3,6 +3,7 @@ local native, P = ...
 
 local type, tostring, select, error, pairs, ipairs, setmetatable, rawset =
   type, tostring, select, error, pairs, ipairs, setmetatable, rawset
+local rawget = rawget
 local find, sub = native.find, string.sub
 local part, unescape, decode = native.part, native.unescape, native.json_decode
 local wrong = P.wrong
@@ -79,6 +80,11 @@ local change_field, set_path, set_query, choose_pool, escape =
 -- The sort of the sandbox, which the budget can stop.
 local sort, concat = P.G.table.sort, table.concat
 
+-- Forgets a value that was read before. A store of nil under a new key would make the table larger.
+local function forget(self, key)
+  if rawget(self, key) ~= nil then rawset(self, key, nil) end
+end
+
 local function check(ok, err)
   if not ok then error(err, 3) end
 end
@@ -92,14 +98,14 @@ function request:set_header(name, value)
     if value ~= nil and type(value) ~= "string" then value = tostring(value) end
     check(change_field(self[1], self[2], name, value, true))
   end
-  rawset(self, "headers", nil)
+  forget(self, "headers")
   return self
 end
 
 function request:set_path(path)
   if type(path) ~= "string" then wrong("set_path", 1, "string", path) end
   check(set_path(self[1], self[2], path))
-  rawset(self, "path", nil)
+  forget(self, "path")
   return self
 end
 
@@ -126,8 +132,8 @@ function request:set_query(query)
     wrong("set_query", 1, "string, table or nil", query)
   end
   check(set_query(self[1], self[2], query))
-  rawset(self, "query", nil)
-  rawset(self, "query_string", nil)
+  forget(self, "query")
+  forget(self, "query_string")
   return self
 end
 
@@ -260,7 +266,7 @@ function head:set_header(name, value)
   elseif value ~= nil then
     check(change_reply_field(self[1], self[2], name, tostring(value)))
   end
-  rawset(self, "headers", nil)
+  forget(self, "headers")
   return self
 end
 function head:add_header(name, value)

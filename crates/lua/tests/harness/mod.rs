@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tidegate_base::{Id, Moment, Span};
 use tidegate_lua::{
-    Bounds, Budget, CallbackEnd, DatagramSocketId, Dictionary, Effect, Facts, Failure, Layer,
-    OperationId, Origin, Outbox, Resumed, Script, ScriptRequestId, SocketId, Vm,
+    Bounds, Budget, CallbackEnd, ClientName, DatagramSocketId, Dictionary, Effect, Facts, Failure,
+    Layer, OperationId, Origin, Outbox, Resumed, Script, ScriptRequestId, SocketId, Vm,
 };
 use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::FieldStorage;
@@ -240,7 +240,7 @@ impl App {
         let params = [("id".to_owned(), "4 2".to_owned())];
         let origin = Origin {
             tag: 9,
-            client: "192.0.2.1",
+            client: ClientName::Text("192.0.2.1"),
             user: None,
             is_https: false,
             params: &params,

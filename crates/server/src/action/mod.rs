@@ -33,8 +33,11 @@ pub(crate) mod tarpit;
 pub(crate) mod tokens;
 pub(crate) mod websocket;
 
+use core::net::IpAddr;
+
 use tidegate_base::Id;
 use tidegate_config::model::{Action, HttpsRedirect, Listener};
+use tidegate_gate::chain::client_address;
 use tidegate_gate::changes::Changes;
 use tidegate_gate::counting::RequestCounts;
 use tidegate_gate::handling::FilterId;
@@ -229,6 +232,17 @@ impl Worker {
             Running::Push(id) => self.feed_request(reactor, id, data, end.is_some()),
             Running::Lua(id) => self.feed_lua(reactor, id, data, end.is_some()),
         }
+    }
+
+    /// The address of the client of a request, behind trusted proxies.
+    pub(in crate::action) fn client_ip(
+        &mut self,
+        to: Requester,
+        head: &RequestHead<'_>,
+    ) -> Option<IpAddr> {
+        let snapshot = self.settings_of(to);
+        let down = self.conns.downstream(to.sock)?;
+        client_address(head, down.peer().ip(), &snapshot.listener(down.listener).trusted)
     }
 
     /// Counts bytes of a request body. Returns whether the body is within the listener's limit.

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, VecDeque};
 use serde_json::{Value, json};
 use tidegate_base::{Moment, Span};
 use tidegate_lua::{
-    CallbackEnd, CallbackOwner, ClientId, Effect, Failure, Handler, OperationId, Origin, Outbox,
-    ReplyHead, Resumed, Rewritten, ScriptRequestId, TEST, Vm, fields_of,
+    CallbackEnd, CallbackOwner, ClientId, ClientName, Effect, Failure, Handler, OperationId,
+    Origin, Outbox, ReplyHead, Resumed, Rewritten, ScriptRequestId, TEST, Vm, fields_of,
 };
 use tidegate_wire::http1::{HeadDecoder, HeadLimits, ResponseLimits};
 use tidegate_wire::message::{FieldStorage, RequestKind, ResponseStorage};
@@ -355,7 +355,7 @@ impl Stage {
         let pools = names_in(&arguments["pools"]).into();
         let origin = Origin {
             tag,
-            client: arguments["client"].as_str().unwrap_or_default(),
+            client: ClientName::Text(arguments["client"].as_str().unwrap_or_default()),
             user: arguments["user"].as_str(),
             is_https: arguments["is_https"] == true,
             params: &params,

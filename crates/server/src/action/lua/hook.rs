@@ -84,12 +84,11 @@ impl Worker {
         let Ok(id) = self.lua.requests.insert(request) else {
             return self.answer_error(reactor, to, 503, full, true);
         };
-        let client = values.client().map(|address| address.to_string()).unwrap_or_default();
         let snapshot = self.settings_of(to);
         let params = path_parameters(&snapshot.route(route).paths, values.head.path);
         let origin = Origin {
             tag: tag_of(id),
-            client: &client,
+            client: values.client().into(),
             user: values.user,
             is_https: values.scheme == Scheme::Https,
             params: &params,

@@ -32,7 +32,7 @@ use tidegate_gate::scheme::Scheme;
 use tidegate_lua::{
     CallbackEnd, CallbackOwner, Effect, Excess, Handler, Level, Origin, Outbox, Resumed, Vm,
 };
-use tidegate_reactor::{Peer, Reactor};
+use tidegate_reactor::Reactor;
 use tidegate_wire::message::{BodyLength, Method, RequestHead};
 
 use crate::action::intake::Intake;
@@ -229,12 +229,8 @@ impl Worker {
         tag: u64,
     ) -> Option<tidegate_lua::ScriptRequestId> {
         let snapshot = self.settings_of(to);
-        let client = match self.conns.downstream(to.sock)?.peer() {
-            Peer::Tcp(address) => address.ip().to_string(),
-            Peer::Local => String::new(),
-        };
-        let params = path_parameters(&snapshot.route(route).paths, head.path);
-        let (client, params) = (&client[..], &params[..]);
+        let client = self.client_ip(to, head).into();
+        let params = &path_parameters(&snapshot.route(route).paths, head.path)[..];
         let origin = Origin { tag, client, user: None, is_https, params, pools: None };
         self.lua.apps.present(app)?.open_request(head, &origin)
     }

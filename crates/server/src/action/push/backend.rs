@@ -9,13 +9,11 @@
 //! `NOTICES_MAX` wait for each path, a request contains up to `NOTICES_PER_REQUEST_MAX`, and each path has one request in flight.
 //! Invariant: each call belongs to a session whose connection asks, and to a request that names the session.
 
-use core::net::IpAddr;
 use std::collections::{BTreeMap, VecDeque};
 
 use tidegate_base::Id;
 use tidegate_base::limits::PUSH_EFFORT_PER_TURN_MAX;
 use tidegate_config::model::{BackendEvent, PushBackend};
-use tidegate_gate::chain::client_address;
 use tidegate_gate::internal_request;
 use tidegate_lua::Response;
 use tidegate_push::backend::{Failure, encode_departure, encode_empty_channel};
@@ -234,7 +232,7 @@ impl Worker {
             return Some(Box::default());
         };
         let mut fields = Vec::new();
-        if let Some(address) = self.address_of(to, head) {
+        if let Some(address) = self.client_ip(to, head) {
             fields.extend_from_slice(CLIENT);
             fields.extend_from_slice(address.to_string().as_bytes());
             fields.push(b'\n');
@@ -254,14 +252,6 @@ impl Worker {
             return None;
         }
         Some(fields.into_boxed_slice())
-    }
-
-    /// The address of the client of a request.
-    fn address_of(&mut self, to: Requester, head: &RequestHead<'_>) -> Option<IpAddr> {
-        let snapshot = self.settings_of(to);
-        let down = self.conns.downstream(to.sock)?;
-        let (peer, listener) = (down.peer().ip(), snapshot.listener(down.listener));
-        client_address(head, peer, &listener.trusted)
     }
 
     /// Adds to the connection of a client the fields that its requests to the backend repeat, if the hub has a backend.
