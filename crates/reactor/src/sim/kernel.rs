@@ -139,7 +139,9 @@ impl Kernel for Sim {
         let owner = Owner::Worker(self.worker);
         self.net.with(|world| {
             let faults = world.faults.clone();
-            match world.shortages.iter().find(|(of, ..)| of == address) {
+            let shortage = world.shortages.iter().find(|(of, ..)| of == address);
+            world.short_connects += u64::from(shortage.is_some());
+            match shortage {
                 Some(&(_, shortage, true)) => {
                     let reason = CloseReason::ConnectShortage(shortage);
                     return Ok(SimHandle(Socket::End(world.connect_failing(owner, Some(reason)))));

@@ -48,6 +48,12 @@ impl SimNet {
         });
     }
 
+    /// How many connects have failed because of `set_shortage`.
+    #[must_use]
+    pub fn short_connects(&self) -> u64 {
+        self.0.borrow().short_connects
+    }
+
     /// Sets how many bytes, in flight or unread, each direction of a connection may hold. It applies to
     /// connections that begin from now on. The default is 64 KiB.
     pub fn set_window_bytes(&self, window_bytes: usize) {

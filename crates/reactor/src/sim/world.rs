@@ -148,6 +148,8 @@ pub(super) struct World {
     pub(super) faults: Faults,
     /// The addresses to which connects fail, with the reason, and whether they fail late (`SimNet::set_shortage`).
     pub(super) shortages: Vec<(Address, Shortage, bool)>,
+    /// How many connects have failed for this reason.
+    pub(super) short_connects: u64,
     pub(super) ends: Slab<End>,
     /// The sockets for datagrams.
     pub(super) datagrams: Slab<DatagramEnd>,
@@ -174,6 +176,7 @@ impl World {
             prng: Prng::new(seed),
             faults,
             shortages: Vec::new(),
+            short_connects: 0,
             ends: Slab::new(u32::MAX as usize),
             datagrams: Slab::new(u32::MAX as usize),
             listeners: Vec::new(),

@@ -3,8 +3,8 @@
 //! Never: runs on a worker; lets a server hold a check beyond its timeout; counts a shortage of this process as a failure
 //! of a server.
 //! Limits: one check of a server and one of its agent at a time; `SHORTAGE_PAUSE` before checks that lacked a slot, a descriptor
-//! or memory are tried again, unless a connection of a check ends before that, and before a check is tried again for whose addresses
-//! there is no local port; `BEGUN_MAX` waiting checks begun in a turn; a connection whose check has ended is kept for the
+//! or memory are tried again, unless a connection of a check ends before that; the same before a check is tried again for whose
+//! addresses there is no local port, and then twice as long each time, up to `every`; `BEGUN_MAX` waiting checks begun in a turn; a connection whose check has ended is kept for the
 //! server's FIN for up to `LEAVE_SPAN` and `LEAVE_BYTES_MAX` bytes of the rest of its response, unless a check needs its slot;
 //! connections that are kept for further checks: `kept.rs`.
 //! Invariant: timer `n` belongs to target `n`: it is the time of the next check while the target waits, and the timeout
@@ -81,6 +81,8 @@ struct Watched {
     place: Option<Place>,
     /// The check in progress, or the next one, has been counted as waiting.
     is_counted: bool,
+    /// How long the check has waited last, because there is no local port for its connection; zero if it has not waited.
+    pause: Span,
     /// Why an address that was tried earlier in this check cannot be reached.
     refused: Option<Outcome>,
 }
@@ -175,6 +177,7 @@ impl Prober {
                         unkept_until: Moment::ZERO,
                         place: None,
                         is_counted: false,
+                        pause: Span::ZERO,
                         refused: None,
                     }
                 }
@@ -504,7 +507,9 @@ impl Prober {
                  have waited so far: {count}; help: check net.ipv4.ip_local_port_range, and whether the machine has IPv6"
             ));
         }
-        watched.at = now.after(SHORTAGE_PAUSE);
+        let longest = watched.target.job.every().max(SHORTAGE_PAUSE);
+        watched.pause = watched.pause.saturating_mul(2).clamp(SHORTAGE_PAUSE, longest);
+        watched.at = now.after(watched.pause);
         reactor.set_timer(number as u32, watched.at);
     }
 
@@ -644,7 +649,7 @@ impl Prober {
         (began, interval): (Moment, Option<Span>),
     ) {
         let Some(watched) = self.targets.get_mut(number) else { return };
-        watched.is_counted = false;
+        (watched.is_counted, watched.pause) = (false, Span::ZERO);
         let next = |interval| began.after(interval).max(reactor.now());
         watched.at = interval.map_or(Moment::NEVER, next);
         reactor.set_timer(number as u32, watched.at);

@@ -78,10 +78,22 @@ fn server_that_no_connect_can_reach_holds_up_no_other_check() {
                 assert_eq!(stage.roster.postponed(), 1);
             }
             stage.net.set_shortage(&address(0), None, false);
-            stage.run(Span::from_millis(300));
+            // A check without a port waits for `every` in the end.
+            stage.run(Span::from_millis(if shortage == PORTS { 2000 } else { 300 }));
             assert!(checks(&stage)[0] == 1 && stage.word(0) == "UP");
         }
     }
+}
+
+#[test]
+fn checks_without_a_port_are_tried_more_and_more_rarely() {
+    let mut stage = Stage::new(1, HTTP, Faults::none(), 77);
+    stage.net.set_shortage(&address(0), Some(PORTS), false);
+    stage.run(Span::from_secs(5));
+    let before = stage.net.short_connects();
+    stage.run(Span::from_secs(20));
+    let tries = stage.net.short_connects() - before;
+    assert!((9..=11).contains(&tries), "once in each interval of 2 s: {tries}");
 }
 
 #[test]
