@@ -55,7 +55,10 @@ pub fn next_free(address: SocketAddr, tries: u16) -> Option<SocketAddr> {
 /// The process that listens on `address`, if it can be found.
 #[must_use]
 pub fn holder(address: SocketAddr) -> Option<Holder> {
-    let deadline = Instant::now() + SEARCH_SPAN;
+    find_holder(address, Instant::now() + SEARCH_SPAN)
+}
+
+fn find_holder(address: SocketAddr, deadline: Instant) -> Option<Holder> {
     let inodes = listening_sockets::listeners_that_exclude(address);
     let links: Vec<String> = inodes.iter().map(|inode| format!("socket:[{inode}]")).collect();
     if links.is_empty() {
@@ -82,8 +85,12 @@ pub fn holder(address: SocketAddr) -> Option<Holder> {
 
 /// States that `address` is taken, by which process, and what to do.
 pub(crate) fn refusal(address: SocketAddr) -> String {
+    refusal_by(address, holder(address))
+}
+
+fn refusal_by(address: SocketAddr, holder: Option<Holder>) -> String {
     let lead = format!("cannot listen on {address}: ");
-    match holder(address) {
+    match holder {
         Some(Holder { pid, name }) if name == "tidegate" => format!(
             "{lead}process {pid} (tidegate) already listens there; stop it (kill {pid}), \
              or start with --takeover to replace it without a pause"
@@ -140,12 +147,14 @@ mod tests {
             let address = listener.local_addr().expect("it is bound");
             let own = std::process::id();
             assert!(is_taken(address));
-            assert_eq!(holder(address).map(|holder| holder.pid), Some(own));
+            // Not `SEARCH_SPAN`: the machine may have thousands of descriptors, and other work.
+            let find = |address| find_holder(address, Instant::now() + Duration::from_secs(60));
+            assert_eq!(find(address).map(|holder| holder.pid), Some(own));
             let wild: SocketAddr =
                 format!("{wild}:{}", address.port()).parse().expect("an address");
             assert!(is_taken(wild));
-            assert_eq!(holder(wild).map(|holder| holder.pid), Some(own), "{wild}");
-            assert!(refusal(address).contains(&format!("process {own} ")));
+            assert_eq!(find(wild).map(|holder| holder.pid), Some(own), "{wild}");
+            assert!(refusal_by(address, find(address)).contains(&format!("process {own} ")));
             if let Some(next) = next_free(address, 64) {
                 assert!(next.port() > address.port() && next.ip() == address.ip());
             }
