@@ -18,6 +18,8 @@ done
 [ -x /usr/bin/python3 ] || missing+=(python3)
 command -v node >/dev/null || missing+=(nodejs)
 command -v npm >/dev/null || missing+=(npm)
+# A builtin of the shell has the same name as the program.
+[ -n "$(type -P kill)" ] || missing+=(procps)
 command -v go >/dev/null || missing+=(golang-go)
 /usr/bin/python3 -c 'import websockets' 2>/dev/null || missing+=(python3-websockets)
 /usr/bin/python3 -c 'import h2' 2>/dev/null || missing+=(python3-h2)

@@ -25,6 +25,8 @@ use tidegate_secure::{TlsLayer, TlsPlan};
 const DESCRIPTORS_SPARE: u64 = 64;
 /// A server that sent no response during at least this last part of the run has stopped responding.
 const SILENCE_MIN: Duration = Duration::from_millis(1000);
+/// A server that is silent for this many times its longest response time has stopped responding.
+const SILENCE_FACTOR: u32 = 20;
 /// A run up to this long has a point for each tick in its curves; a longer run has one for each second.
 const SHORT_MAX: Duration = Duration::from_secs(12);
 /// Time between the threads' publishing and the tick that reads the published figures.
@@ -508,8 +510,10 @@ impl<'a> Monitor<'a> {
         let errors = &tally.errors;
         let failed =
             errors.connect + errors.reset + errors.closed + errors.timeout + errors.tls > 0;
-        // A server that responds within the timeout is slow; it has not stopped.
-        let hangs = tally.unanswered > 0 && silence >= self.job.plan.timeout;
+        // A server that responds within the timeout is slow, unless it had never been that slow before.
+        let longest = Duration::from_secs_f64(tally.latency.max_us() / 1e6);
+        let silence_max = (longest * SILENCE_FACTOR).min(self.job.plan.timeout);
+        let hangs = tally.unanswered > 0 && silence >= silence_max;
         let is_gone =
             tally.requests > 0 && !was_stopped && silence >= SILENCE_MIN && (failed || hangs);
         is_gone.then_some(self.responded)
@@ -809,6 +813,32 @@ mod tests {
         server.join().unwrap();
         assert!(outcome.silent_since.is_some(), "{:?}", outcome.tally.errors);
         assert!(outcome.saturated.is_empty(), "{:?}", outcome.saturated);
+    }
+
+    #[test]
+    fn server_that_hangs_is_silent_before_the_timeout() {
+        use std::io::{Read as _, Write as _};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = thread::spawn(move || {
+            let (mut connection, _) = listener.accept().unwrap();
+            let mut request = [0; 4096];
+            for _ in 0..20 {
+                assert!(connection.read(&mut request).unwrap() > 0);
+                connection.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+            }
+            // Reads the next request, and keeps the connection open until the client ends.
+            while connection.read(&mut request).is_ok_and(|count| count > 0) {}
+        });
+        let plan = Plan {
+            connections: 1,
+            duration: Some(SILENCE_MIN * 4),
+            timeout: Duration::from_secs(3600),
+            ..Plan::default()
+        };
+        let outcome = run(&job(address, plan), &AtomicBool::new(false), &mut |_| {}).unwrap();
+        server.join().unwrap();
+        assert!(outcome.silent_since.is_some(), "unanswered: {}", outcome.tally.unanswered);
     }
 
     #[test]

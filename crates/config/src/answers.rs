@@ -83,13 +83,6 @@ pub(crate) fn read_maintenance(
         }
     }
     table.set_flag("active", &mut maintenance.active, notes);
-    if !maintenance.active && maintenance.name.is_none() {
-        let what = "no command can switch this maintenance page on: `maintenance` has no `name`";
-        let note = Note::new(Kind::Value, table.key_place("active"), what);
-        notes.warn(note.help(
-            "add `name`, such as name = \"shop\", and run: tidegate ctl set maintenance shop on",
-        ));
-    }
     if let Some(path) = table.text("page", notes) {
         maintenance.page = read_page("page", path, notes);
     }

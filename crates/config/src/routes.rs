@@ -19,6 +19,7 @@ use crate::https;
 use crate::listeners::{Listeners, refused};
 use crate::lua::Apps;
 use crate::mirror;
+use crate::names::route_name;
 use tidegate_base::limits::WEBSOCKET_SETTINGS_MAX;
 
 use crate::findings::Owner;
@@ -176,7 +177,7 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
         let note = Note::new(Kind::Conflict, table.key_place("websocket"), what);
         notes.error(note.help("remove `websocket`, or use `echo`, `push` or `lua` as the action"));
     }
-    Some(Route {
+    let mut route = Route {
         listener,
         hosts,
         paths,
@@ -190,7 +191,12 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
         handling,
         action,
         is_off: false,
-    })
+    };
+    let name = route_name(&route);
+    if let Some(maintenance) = &mut route.handling.maintenance {
+        maintenance.name.get_or_insert(name);
+    }
+    Some(route)
 }
 
 /// Whether an action opens WebSocket connections itself.

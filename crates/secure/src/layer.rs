@@ -241,11 +241,14 @@ impl<O: TlsObserver> TlsLayer<O> {
     /// Seals the gathered plain output of `sock` into its output below.
     fn seal<R: Reactor>(&mut self, inner: &mut R, sock: SockId) {
         let Some(conn) = self.conn(sock) else { return };
-        if conn.output.is_empty() || !conn.session.is_established() {
+        if !conn.session.is_established() {
             return;
         }
+        // The handler may have asked for the buffer without writing into it. An idle connection must not keep it.
         let plain = core::mem::take(&mut conn.output);
-        self.seal_bytes(inner, sock, &plain);
+        if !plain.is_empty() {
+            self.seal_bytes(inner, sock, &plain);
+        }
         self.put_spare(plain);
     }
 

@@ -1,14 +1,19 @@
 //! Finds out whether another process listens on an address, and which one.
 //! In: addresses. Out: whether they are taken, the process that holds them, the next free port.
 //! Never: listens itself, so no client connects to a socket that exists only for the check.
-//! Limits: `SEARCH_SPAN` for the search of the process; without the right to look into a process it is not found.
+//! Limits: `SEARCH_SPAN` for the search of the process; without the right to look into a process it is not found. A start waits
+//! up to `TURN_SPAN` for another one on the same ports, and looks at the first `TURN_PORTS_MAX` ports.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketType, bind, socket, sockopt};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket, socket_with, sockopt,
+};
 use tidegate_config::model::{self, Bind, Config};
 
 use crate::inheritance::Inheritance;
@@ -18,6 +23,12 @@ use crate::start::StartError;
 
 /// How long the search for the process that holds an address may take.
 const SEARCH_SPAN: Duration = Duration::from_secs(1);
+/// How long a start waits for another process that starts on the same ports.
+const TURN_SPAN: Duration = Duration::from_secs(2);
+/// Time between two attempts to take the turn.
+const TURN_AGAIN: Duration = Duration::from_millis(10);
+/// The most ports that a process takes turns for.
+const TURN_PORTS_MAX: usize = 16;
 
 /// A process that listens on an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -83,6 +94,48 @@ fn find_holder(address: SocketAddr, deadline: Instant) -> Option<Holder> {
     Some(Holder { pid, name: name.trim_end().to_owned() })
 }
 
+/// The turn of this process to start on its ports, until the value is dropped. Between the look at a port and the listen on it,
+/// another process that starts could see the port free as well, and both would share it by SO_REUSEPORT.
+///
+/// A turn is a unix socket with an abstract name (unix(7)), which is as exclusive as the port: one process of a network namespace has
+/// it, and the kernel frees it when the process ends.
+#[derive(Debug, Default)]
+pub(crate) struct StartTurn(Vec<OwnedFd>);
+
+impl StartTurn {
+    /// Takes the turn for the TCP ports of `config`. Waits while another process has it, but not for ever: a process that hangs, or
+    /// that only claims the name, must not prevent a start.
+    pub(crate) fn take(config: &Config) -> Self {
+        let tcp = config.listeners.iter().filter_map(|listener| match listener.bind {
+            Bind::Tcp(address) => Some(address.port()),
+            Bind::Unix(_) => None,
+        });
+        // In order, so that two processes do not wait for each other.
+        let ports: BTreeSet<u16> = tcp.filter(|port| *port > 0).collect();
+        Self::until(ports.into_iter().take(TURN_PORTS_MAX), Instant::now() + TURN_SPAN)
+    }
+
+    fn until(ports: impl Iterator<Item = u16>, deadline: Instant) -> Self {
+        let mut sockets = Vec::new();
+        for port in ports {
+            let mut taken = take_turn(port);
+            while matches!(taken, Err(Errno::ADDRINUSE)) && Instant::now() < deadline {
+                std::thread::sleep(TURN_AGAIN);
+                taken = take_turn(port);
+            }
+            sockets.extend(taken);
+        }
+        Self(sockets)
+    }
+}
+
+fn take_turn(port: u16) -> Result<OwnedFd, Errno> {
+    let name = format!("tidegate/start/{port}");
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+    Ok(socket)
+}
+
 /// States that `address` is taken, by which process, and what to do.
 pub(crate) fn refusal(address: SocketAddr) -> String {
     refusal_by(address, holder(address))
@@ -138,6 +191,17 @@ pub(crate) fn refuse_taken_ports(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_process_at_a_time_starts_on_a_port() {
+        // No test listens on these ports, which need a capability.
+        let take = |wait| StartTurn::until([1, 2].into_iter(), Instant::now() + wait);
+        let first = take(Duration::ZERO);
+        assert_eq!((first.0.len(), take(Duration::ZERO).0.len()), (2, 0));
+        let second = std::thread::spawn(move || take(Duration::from_secs(60)).0.len());
+        drop(first);
+        assert_eq!(second.join().expect("it does not panic"), 2);
+    }
 
     #[test]
     fn holder_of_a_taken_port_is_found_and_the_next_free_port_is_above_it() {

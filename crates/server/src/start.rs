@@ -45,7 +45,7 @@ use crate::name_servers;
 use crate::outlets::{OutletWakers, Outlets};
 use crate::passwords::{JobSender, PasswordResult};
 use crate::permits::PermitPost;
-use crate::ports;
+use crate::ports::{self, StartTurn};
 use crate::predecessor::{Heritage, Predecessor};
 use crate::randomness::random_seed;
 use crate::reload::{self, ReloadSignal, Reloader};
@@ -201,6 +201,8 @@ struct InheritedParts {
     first_transfer: StateTransfer,
     /// The servers, with the states that the predecessor passed.
     roster: Arc<Roster>,
+    /// Held until the workers listen.
+    _turn: StartTurn,
 }
 
 impl InheritedParts {
@@ -208,6 +210,7 @@ impl InheritedParts {
         let config = &arranged.config;
         let mut inheritance = Inheritance::take(config);
         let (keeps_files, managed) = (inheritance.is_of_manager(), inheritance.managed());
+        let turn = if takeover { StartTurn::default() } else { StartTurn::take(config) };
         ports::refuse_taken_ports(config, takeover, &inheritance)?;
         let earlier = earlier_listeners(config, &inheritance);
         let mut predecessor = inheritance.take_predecessor();
@@ -215,7 +218,16 @@ impl InheritedParts {
         let roster = Arc::new(Roster::new(arranged, Vec::new()));
         roster.inherit_states(&first_transfer);
         roster.inherit_counts(&first_transfer, &StateTransfer::default());
-        Ok(Self { inheritance, keeps_files, managed, earlier, predecessor, first_transfer, roster })
+        Ok(Self {
+            inheritance,
+            keeps_files,
+            managed,
+            earlier,
+            predecessor,
+            first_transfer,
+            roster,
+            _turn: turn,
+        })
     }
 }
 
@@ -328,6 +340,7 @@ impl RunningWorkers {
             earlier,
             managed,
             inheritance: _,
+            _turn,
         } = inherited;
         let heritage = Heritage { registry: self.registry.clone(), roster: Arc::clone(&roster) };
         let (opens, opening) = mpsc::channel();

@@ -14,6 +14,7 @@ use crate::items;
 use crate::journal::{self, Journal, STATE_FOLDER};
 use crate::persist::kept_actions;
 use crate::prove;
+use crate::report::wrapped;
 use crate::undo::{UndoResult, undo};
 use crate::workload::{CONNECTIONS_MAX, For, Workload};
 use crate::{page, report};
@@ -279,11 +280,12 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
     }
     let trades = trades_left_out(&report, args);
     if !trades.is_empty() {
+        let body = format!("{}.", trades.join(", "));
+        let mut text = String::new();
+        wrapped(&mut text, "Left out because they are trade-offs: ", 2, &body);
         writeln!(
             out,
-            "Left out because they are trade-offs: {}.\nTo apply an item, name it; `tidegate tune check` \
-                describes each trade-off.\n",
-            trades.join(", ")
+            "{text}To apply an item, name it; `tidegate tune check` describes each trade-off.\n"
         )?;
     }
     if chosen.is_empty() && in_place.is_empty() {
@@ -300,7 +302,7 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
         }
         writeln!(
             out,
-            "\nNothing was changed. To make these changes, add --yes; `{}` restores the previous values.",
+            "\nNothing was changed. To make these changes, add --yes. This command restores the\nprevious values: {}",
             undo_command(args.state.as_deref(), args.workload.root())
         )?;
         return Ok(DONE);

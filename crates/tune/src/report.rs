@@ -188,7 +188,7 @@ fn paragraph(out: &mut String, label: &str, body: &str) {
 }
 
 /// Writes `lead` and `body` in lines of `TEXT_COLUMNS`; lines after the first are indented.
-fn wrapped(out: &mut String, lead: &str, indent: usize, body: &str) {
+pub(crate) fn wrapped(out: &mut String, lead: &str, indent: usize, body: &str) {
     let mut line = lead.to_owned();
     let mut is_empty = true;
     for word in body.split_whitespace() {

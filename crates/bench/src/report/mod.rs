@@ -337,7 +337,9 @@ mod tests {
         tally.handshake.record(Duration::from_micros(800));
         let text = to_text(core::slice::from_ref(&run));
         assert!(
-            text.contains("TLSv1.3 TLS_AES_256_GCM_SHA384; handshakes: 3 full, 4 resumed"),
+            text.contains(
+                "  tls         TLSv1.3 TLS_AES_256_GCM_SHA384\n  handshakes  3 full, 4 resumed\n"
+            ),
             "{text}"
         );
         let json = to_json(&[run], "command");

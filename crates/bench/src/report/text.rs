@@ -83,7 +83,7 @@ fn write_tls(text: &mut String, run: &Run) -> core::fmt::Result {
     if tally.handshakes() > 0 {
         writeln!(
             text,
-            "  tls         {}; handshakes: {} full, {} resumed",
+            "  tls         {}\n  handshakes  {} full, {} resumed",
             tally.negotiated.as_deref().unwrap_or("TLS"),
             tally.handshakes_full,
             tally.handshakes_resumed

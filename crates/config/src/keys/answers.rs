@@ -21,7 +21,8 @@ pub static MAINTENANCE: Section = Section {
             Absent,
             "Name by which `tidegate ctl set maintenance NAME on|off|default` switches the maintenance of the route on or off; \
              `default` returns to `active`. Routes with the same name are switched together. A reload keeps the setting of the \
-             command.",
+             command. Without this setting, the name is the first host and the first path of the route, such as \
+             \"shop.example/cart/*\", or \"*\".",
             "",
         ),
         key(

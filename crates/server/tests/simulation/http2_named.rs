@@ -479,6 +479,21 @@ fn client_that_ends_in_the_middle_of_an_upload_leaves_nothing() {
 }
 
 #[test]
+fn calls_of_a_client_that_ends_the_connection_are_cancelled() {
+    h2c().run(|stage| {
+        let mut client = Speaker::new(stage);
+        client.request("POST", "/p", true, |fields| {
+            fields.field("content-type", b"application/grpc");
+        });
+        client.pump(stage.net.now());
+        let origin = stage.accept();
+        stage.receive_until(&origin, "\r\n\r\n");
+        client.peer.finish();
+        stage.until(|_| (origin.was_reset() || origin.is_finished_by_other()).then_some(()));
+    });
+}
+
+#[test]
 fn requests_without_an_end_are_408_and_the_connection_ends() {
     let listener = "h2c = true\ntimeouts = { body = \"2s\", idle = \"5s\" }\n";
     scene().listener(listener).run(|stage| {

@@ -444,8 +444,8 @@ impl Worker {
         settle_client_later(&mut self.conns, &mut self.work, to.sock);
     }
 
-    /// A client ended its direction of the connection. Streams whose requests are complete still get their
-    /// responses.
+    /// A client ended its direction of the connection. Streams whose requests are complete still get their responses, but
+    /// gRPC calls are cancelled: they may be quiet for hours, and gRPC libraries close connections only with all calls.
     pub(crate) fn http2_client_finished<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(http2) = self.conns.http2_client(sock) else {
             return self.note_bug(reactor, sock);
@@ -458,7 +458,9 @@ impl Worker {
             let running = stream.action;
             if stream.is_switched() {
                 self.end_switched_input(reactor, Requester { sock, stream: id });
-            } else if stream.has_request_ended || !self.needs_whole_body(running) {
+            } else if !stream.is_call
+                && (stream.has_request_ended || !self.needs_whole_body(running))
+            {
                 self.client_half_closed(reactor, running);
             } else {
                 self.accounts.counters.client_aborts.add(1);

@@ -2,6 +2,7 @@
 //! In: complete responses; heads and ends of responses; resets. Out: encoded heads for `clients.rs`, which sends them.
 //! Never: depends on the action that a response comes from.
 
+use tidegate_gate::denial::Denial;
 use tidegate_gate::filter::Filtered;
 use tidegate_gate::forward::{self, ResponseContext};
 use tidegate_gate::respond::AnswerContext;
@@ -30,7 +31,9 @@ impl Worker {
         let is_head = stream.is_head;
         let of_call;
         let answer = match *answer {
-            Answer::Error { status, text } if stream.is_call => {
+            Answer::Error { status, text } | Answer::Denied(Denial { status, text, .. })
+                if stream.is_call =>
+            {
                 of_call = Answer::CallError { status, text };
                 &of_call
             }
