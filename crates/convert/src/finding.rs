@@ -69,7 +69,7 @@ impl<'t> Findings<'t> {
     }
 
     pub(crate) fn note(&mut self, line: usize, result: LineResult, why: String) {
-        // A reason may quote a text with line feeds, and is written as a comment.
+        // A reason may quote a string with line feeds, and is written as a comment.
         let why = visible(why.chars());
         let is_same = |own: &Finding| own.line == line && own.why == why;
         if self.all.len() > FINDINGS_MAX || self.all.iter().any(is_same) {

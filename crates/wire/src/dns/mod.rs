@@ -118,7 +118,7 @@ pub enum Record {
         /// The name of the host, without the dot at its end.
         target: String,
     },
-    /// A text: its strings, one after the other.
+    /// A TXT record: its strings, one after the other.
     Txt(Vec<u8>),
 }
 

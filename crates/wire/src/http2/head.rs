@@ -441,7 +441,7 @@ fn check_value(value: &[u8]) -> Result<(), FaultKind> {
 }
 
 impl FieldArena {
-    /// The block as a request head. `ends` states whether the request ends with it.
+    /// The block as a request head. `ends` says whether the request ends with it.
     pub(super) fn request(&self, config: &Config, ends: bool) -> Result<Request<'_>, FaultKind> {
         let fields = self.table();
         let token = self.pseudo(Pseudo::Method).ok_or(FaultKind::PseudoFieldMissing)?;

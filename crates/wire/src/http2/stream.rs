@@ -74,7 +74,7 @@ pub(super) struct Stream {
     pub(super) receive: ReceiveWindow,
     /// Bytes by which `receive` grew; returned to the connection's pool when the stream ends.
     pub(super) grown: u32,
-    /// Bytes of the peer's body that are missing; `UNSTATED` if it states no length.
+    /// Bytes of the peer's body that are missing; `UNSTATED` if it has no length.
     missing: u64,
 }
 
