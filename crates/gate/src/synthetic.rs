@@ -2,7 +2,7 @@
 //! argument names.
 //! In: the query, random numbers. Out: a validated description (the order), the response head, any piece of
 //! the body.
-//! Never: states a wrong length, holds a body in memory, waits (the worker's deadlines do that).
+//! Never: sends a wrong length, holds a body in memory, waits (the worker's deadlines do that).
 //! Limits: `SIZE_BYTES_MAX`, `DELAY_MAX`, `PIECE_BYTES_MAX`.
 //! Invariant: a byte of a body depends only on its offset and the seed.
 

@@ -76,11 +76,11 @@ enum Test {
     OneOf { values: Box<[Box<str>]>, is_not: bool },
     /// Anything; absent, if it `is_not`.
     Exists { is_not: bool },
-    /// A text with this at its start.
+    /// A string with this at its start.
     StartsWith(Box<str>),
-    /// A text with this at its end.
+    /// A string with this at its end.
     EndsWith(Box<str>),
-    /// A text with this in it.
+    /// A string with this in it.
     Contains(Box<str>),
     /// A number less than this one; also an equal one, if it `or_equal`.
     Less { than: Number, or_equal: bool },
@@ -292,7 +292,7 @@ impl<'a> Parts<'a> {
     fn compare(&self, other: &Self) -> Ordering {
         let size = |one: &Self, other: &Self| {
             let by_length = one.whole.len().cmp(&other.whole.len());
-            // Digits of the same length compare as texts do, and so do fractions.
+            // Digits of the same length compare as strings do, and so do fractions.
             by_length.then(one.whole.cmp(other.whole)).then(one.fraction.cmp(other.fraction))
         };
         match (self.is_negative, other.is_negative) {

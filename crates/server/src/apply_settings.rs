@@ -472,7 +472,7 @@ impl Worker {
                 pool.share(own, workers);
                 match self.pools.get_mut(index) {
                     Some(place) => pool.permits.succeed(&mut place.permits),
-                    None => self.take_early_asks(index as u16, &mut pool),
+                    None => self.take_early_requests(index as u16, &mut pool),
                 }
                 pool.change(settings, &life.servers, own, workers);
                 // Other workers may request its permits.

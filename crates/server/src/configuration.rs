@@ -62,7 +62,7 @@ pub trait ConfigSource: Send {
     /// Reads and checks the configuration again; also returns warnings, ready to print.
     ///
     /// # Errors
-    /// A text that states each mistake, with its place in the file.
+    /// A message for each mistake, with its place in the file.
     fn read(&mut self) -> Result<(Config, String), String>;
 
     /// The file that it is read from; then those that it includes, and the folders of their patterns.
@@ -162,7 +162,7 @@ pub(crate) struct Configuration {
     pub(crate) operations: Option<Arc<Operations>>,
     /// The health checks.
     pub(crate) checks: Checks,
-    /// The look-ups of names at reloads.
+    /// The lookups of names at reloads.
     pub(crate) look_ups: LookUps,
     /// The process shares its addresses with another one.
     pub(crate) takeover: bool,
@@ -308,7 +308,7 @@ impl Configuration {
         }
     }
 
-    /// Applies another configuration, or states why it cannot be used. Also returns which workers keep the previous
+    /// Applies another configuration, or says why it cannot be used. Also returns which workers keep the previous
     /// settings.
     fn replace(
         &mut self,

@@ -1,6 +1,6 @@
 //! Explains what happens to a request: which route takes it, why earlier routes do not, what the server receives, or what
 //! Tidegate answers by itself.
-//! In: a configuration, a request as text. Out: a text for the operator.
+//! In: a configuration, a request. Out: an explanation for the operator.
 //! Never: opens a connection, or counts the request in a limit.
 
 use core::fmt::Write as _;
@@ -83,7 +83,7 @@ struct Url<'a> {
 /// Explains what `config` does with a request.
 ///
 /// # Errors
-/// The request cannot be understood; the text states why.
+/// The request cannot be understood; the text says why.
 pub fn explain(config: &Config, question: &ExplainedRequest<'_>) -> Result<Explanation, String> {
     let (method, url) =
         question.request.trim().split_once(' ').unwrap_or(("GET", question.request));

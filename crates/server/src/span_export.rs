@@ -27,7 +27,7 @@ use crate::threads::Ended;
 
 /// Bytes of spans in a request. Collectors accept up to 20 MiB unless configured otherwise.
 const REQUEST_BYTES_MAX: usize = 4 << 20;
-/// Bytes of a response that are read: a few numbers and a text.
+/// Bytes of a response that are read: a few numbers and a string.
 const RESPONSE_BYTES_MAX: usize = 64 << 10;
 /// How long spans are collected before they are sent.
 const COLLECT_SPAN: Duration = Duration::from_secs(1);

@@ -252,7 +252,7 @@ fn fixed_response_is_sent_at_the_rate_of_its_route() {
 }
 
 #[test]
-fn client_that_leaves_a_limited_transfer_leaves_nothing_behind() {
+fn client_that_leaves_a_limited_transfer_releases_its_state() {
     scene().listener(LISTENER).pool(POOL).run(|stage| {
         for path in ["/down", "/made?s=1000000"] {
             let client = stage.dial();

@@ -461,7 +461,7 @@ fn responses_that_come_in_one_turn_leave_at_once() {
 }
 
 #[test]
-fn client_that_ends_in_the_middle_of_an_upload_leaves_nothing() {
+fn client_that_ends_in_the_middle_of_an_upload_releases_its_state() {
     h2c().run(|stage| {
         let mut client = Speaker::new(stage);
         let stream = client.request("POST", "/p", false, |_| {});

@@ -36,7 +36,7 @@ impl Stream {
         stream
     }
 
-    /// Waits for a text, and forgets everything until its end.
+    /// Waits for a string, and forgets everything until its end.
     pub(crate) fn wait_for(&mut self, process: &mut Process, wanted: &str) -> String {
         for _ in 0..1000 {
             self.text.push_str(&String::from_utf8_lossy(&self.peer.receive()));

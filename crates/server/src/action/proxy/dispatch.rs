@@ -196,7 +196,7 @@ impl Worker {
     /// Adds the pool's queue to the work that is done before the current call of the handler returns.
     pub(crate) fn note_unserved(&mut self, pool_index: u16) {
         let pool = &mut self.pools[usize::from(pool_index)];
-        if !pool.unserved && (!pool.queue.is_empty() || pool.permits.is_asked()) {
+        if !pool.unserved && (!pool.queue.is_empty() || pool.permits.is_requested()) {
             pool.unserved = true;
             self.work.push(Work::ServeQueue(pool_index));
         }
