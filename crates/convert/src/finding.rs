@@ -2,7 +2,7 @@
 //! In: line numbers and reasons. Out: findings in the order of the lines, each once.
 //! Limits: `FINDINGS_MAX` findings, `QUOTED_CHARS_MAX` characters of a line.
 
-/// Maximum number of findings that are kept; the last one states that there are more.
+/// Maximum number of findings that are kept; the last one says that there are more.
 const FINDINGS_MAX: usize = 2000;
 /// How much of a line is quoted.
 const QUOTED_CHARS_MAX: usize = 160;

@@ -151,7 +151,7 @@ impl<'a> Identity<'a> {
         self.field.is_some() || self.states_trace()
     }
 
-    /// Whether a field states a trace other than that of the client.
+    /// Whether a field contains a trace other than that of the client.
     const fn states_trace(&self) -> bool {
         matches!(self.trace, Some(TraceOf::Begun { .. } | TraceOf::Joined { .. }))
     }

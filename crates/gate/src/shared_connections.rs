@@ -149,7 +149,7 @@ impl<T: Copy + PartialEq> SharedConnections<T> {
         }
     }
 
-    /// Records how many requests the server takes on the connection; `None` if it states no limit.
+    /// Records how many requests the server takes on the connection; `None` if it announces no limit.
     pub fn note_limit(&mut self, server: usize, id: T, streams_max: Option<u32>) {
         let most = streams_max.unwrap_or(u32::MAX).min(self.streams_max);
         if let Some(open) = self.find(server, id) {

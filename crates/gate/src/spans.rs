@@ -133,7 +133,7 @@ impl SpanSource {
     }
 }
 
-/// How many spans a collector has rejected, as its response states (`ExportTraceServiceResponse`), and why.
+/// How many spans a collector has rejected, as its response says (`ExportTraceServiceResponse`), and why.
 #[must_use]
 pub fn rejected(response: &[u8]) -> (u64, String) {
     let (mut count, mut why) = (0, String::new());

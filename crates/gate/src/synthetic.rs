@@ -114,7 +114,7 @@ impl Synthetic {
         !is_head && self.has_content()
     }
 
-    /// Whether the head states the length of the body.
+    /// Whether the head contains the length of the body.
     #[must_use]
     pub const fn states_length(&self) -> bool {
         !self.chunked && self.length_known

@@ -121,7 +121,7 @@ fn absence_is_not_kept_unless_the_zone_states_how_long() {
 }
 
 #[test]
-fn look_ups_and_results_are_bounded() {
+fn lookups_and_results_are_bounded() {
     let mut lookups = Lookups::default();
     let name = |at: usize| question(&format!("n{at}"));
     for at in 0..ORIGIN_LOOKUPS_MAX {
@@ -190,7 +190,7 @@ fn ask_servers(
 }
 
 #[test]
-fn server_that_is_silent_delays_one_look_up_and_not_each() {
+fn server_that_is_silent_delays_one_lookup_and_not_each() {
     let mut lookups = Lookups::default();
     assert_eq!(ask_servers(&mut lookups, ("a", &[0, 1, 2]), START), (vec![0], START));
     let (asked, silent_at) = ask_servers(&mut lookups, ("b", &[1, 2]), START);

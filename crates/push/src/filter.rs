@@ -1,5 +1,5 @@
 //! Filters of subscriptions by the tags of messages, as Centrifugo's client libraries state them (`tf`).
-//! In: a filter as a client states it; the tags of a message. Out: whether the subscription gets the message.
+//! In: a filter as a client sends it; the tags of a message. Out: whether the subscription gets the message.
 //! Never: allocates while it tests a message; accepts a filter that it does not understand.
 //! Limits: `NODES_MAX` nodes, `DEPTH_MAX` levels, `VALUES_MAX` values and `BYTES_MAX` of text in a filter;
 //! `TAGS_BYTES_MAX` of tags of a message.
@@ -23,7 +23,7 @@ pub const TAGS_BYTES_MAX: usize = 1024;
 /// Maximum number of digits that a number is compared by: the rest of a client's number would only cost time.
 const NUMBER_BYTES_MAX: usize = 64;
 
-/// A filter as a client states it.
+/// A filter as a client sends it.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Stated {
     /// How `nodes` are combined: `and`, `or` or `not`; empty: a condition.

@@ -1,6 +1,6 @@
 //! The wire format of Protocol Buffers: tagged fields, varints, and messages with their lengths.
 //! In: bytes of a peer; numbers, strings and nested messages. Out: fields in the order of the bytes; bytes.
-//! Never: panics; reads beyond a length; allocates memory for a length that a peer states (fields borrow their bytes).
+//! Never: panics; reads beyond a length; allocates memory for a length that a peer sends (fields borrow their bytes).
 //! Limits: those of the message that contains the bytes. Groups, which proto3 does not have, are malformed.
 //! Invariant: a value of 0, false or empty is not encoded, as proto3 defines it; a nested message is encoded even if it is empty.
 

@@ -1,7 +1,7 @@
 //! The parts of the client's certificate and of the response that a line of the access log contains.
 //! In: the client's certificate, when its request begins; the head of the response, as the client gets it. Out: the subject,
 //! and the values of the captured fields and cookies.
-//! Never: looks at a head if the log captures nothing of responses.
+//! Never: reads a head if the log captures nothing of responses.
 //! Limits: `FIELD_BYTES_MAX` bytes of each value; the settings limit the numbers of fields and cookies.
 
 use tidegate_config::model::CaptureNames;

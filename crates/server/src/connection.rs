@@ -757,7 +757,7 @@ impl Connections {
     }
 
     /// The idle connection in the next slot, if there is one.
-    pub(crate) fn look_at_next(&mut self) -> Option<(SockId, Idle<'_>)> {
+    pub(crate) fn examine_next(&mut self) -> Option<(SockId, Idle<'_>)> {
         self.hand = if self.hand + 1 < self.slots.len() { self.hand + 1 } else { 0 };
         let slot = self.slots.get(self.hand)?;
         let sock = SockId::new(self.hand as u32, slot.generation);

@@ -255,7 +255,7 @@ impl Worker {
             }
         }
         for _ in 0..self.conns.slots_used().min(SCAN_SLOTS_MAX) {
-            if let Some((sock, Idle::Client(down))) = self.conns.look_at_next()
+            if let Some((sock, Idle::Client(down))) = self.conns.examine_next()
                 && down.listener == listener
                 && quiet_span(&self.settings, reactor, sock, down).is_some()
             {
@@ -327,9 +327,9 @@ impl Worker {
     /// Closes the idle server connection that has been idle longest, of the pool with the most.
     fn evict_idle_server<R: Reactor>(&mut self, reactor: &mut R) -> bool {
         let count = self.pools.len();
-        let looked_at =
+        let examined =
             (0..count.min(POOLS_EXAMINED_MAX)).map(|at| (self.eviction.search.pool + at) % count);
-        let Some(most) = looked_at.max_by_key(|pool| self.pools[*pool].idle.len()) else {
+        let Some(most) = examined.max_by_key(|pool| self.pools[*pool].idle.len()) else {
             return false;
         };
         let Some(sock) = self.pools[most].idle.shed() else {
@@ -346,7 +346,7 @@ impl Worker {
             return true;
         }
         for _ in 0..self.conns.slots_used().min(SCAN_SLOTS_MAX) {
-            if let Some((sock, Idle::Server)) = self.conns.look_at_next() {
+            if let Some((sock, Idle::Server)) = self.conns.examine_next() {
                 self.take_from_idle(sock, reactor.now());
                 self.evict_server(reactor, sock);
                 return true;
@@ -412,7 +412,7 @@ impl Worker {
         let mut least: Option<(u32, Span, SockId)> = None;
         for _ in 0..used.min(SCAN_SLOTS_MAX) {
             self.eviction.search.slots += 1;
-            match self.conns.look_at_next() {
+            match self.conns.examine_next() {
                 Some((sock, Idle::Server)) if takes_servers => {
                     self.take_from_idle(sock, now);
                     self.evict_server(reactor, sock);

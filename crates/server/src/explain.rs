@@ -72,9 +72,9 @@ const FORWARDED_INDENT: &str = "    ";
 struct Url<'a> {
     /// The scheme.
     scheme: Scheme,
-    /// The host, with the port if the URL states one.
+    /// The host, with the port if the URL contains one.
     authority: &'a str,
-    /// The port, if the URL states one.
+    /// The port, if the URL contains one.
     port: Option<u16>,
     /// The path and the query.
     target: &'a str,

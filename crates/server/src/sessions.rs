@@ -187,7 +187,7 @@ impl Upstream {
 
 /// Lists.
 impl Worker {
-    /// Looks at further slots. Returns whether all were examined.
+    /// Examines further slots. Returns whether all were examined.
     pub(crate) fn list_sessions<R: Reactor>(
         &self,
         reactor: &R,

@@ -76,7 +76,7 @@ enum Step<'l> {
 }
 
 impl<'l> Step<'l> {
-    /// The step of one command; the error states the commands.
+    /// The step of one command; the error lists the commands.
     fn of(text: &'l str) -> Result<Self, String> {
         let mut words = words_of(text);
         if words.len() > 2 && words[1..3] == ["ssl", "cert"] {

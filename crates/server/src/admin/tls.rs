@@ -27,7 +27,7 @@ impl Secrets {
     /// Reads the files; `None` if the interface does not use TLS.
     ///
     /// # Errors
-    /// The files cannot be used; the text states which.
+    /// The files cannot be used; the message says which.
     pub(super) fn read(admin: &Admin) -> Result<Option<Self>, String> {
         let clock = TlsClock::default();
         clock.set(unix_seconds());

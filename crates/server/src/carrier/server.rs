@@ -202,7 +202,7 @@ impl Worker {
     }
 
     /// Checks whether the server takes the request.
-    pub(crate) fn look_at_request<R: Reactor>(
+    pub(crate) fn check_request_output<R: Reactor>(
         &mut self,
         reactor: &mut R,
         up: Responder,

@@ -1,5 +1,5 @@
 //! Routes with `bandwidth`: bodies that are transferred at a stated rate, in virtual time.
-//! In: bodies in both directions, over HTTP/1.1 and HTTP/2 on both sides. Out: what each test's name states.
+//! In: bodies in both directions, over HTTP/1.1 and HTTP/2 on both sides. Out: what each test's name says.
 
 use tidegate_base::{Moment, Span};
 use tidegate_reactor::SimPeer;

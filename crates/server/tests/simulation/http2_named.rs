@@ -1,5 +1,5 @@
 //! Named cases of HTTP/2 on the simulator, and attackers together with victims.
-//! In: connections of clients that speak HTTP/2. Out: what each test's name states.
+//! In: connections of clients that speak HTTP/2. Out: what each test's name says.
 //! Limits: `STEPS_MAX` steps of an attack, each with up to `STEP_BYTES` bytes.
 //! Invariant of all attacks: the victims' requests succeed, and the attacker's connection ends.
 

@@ -242,7 +242,7 @@ fn hooks_and_sockets_use_names() {
 }
 
 #[test]
-fn look_up_of_earlier_code_gets_its_result() {
+fn lookup_of_earlier_code_gets_its_result() {
     let mut run = Reloaded::of(FILE, 1);
     let client = begin(&run.process, "/n5.example");
     // Its query waits in the socket of a server that is slow.
@@ -263,7 +263,7 @@ fn look_up_of_earlier_code_gets_its_result() {
 }
 
 #[test]
-fn look_ups_end_and_never_mix_whatever_the_network_does() {
+fn lookups_end_and_never_mix_whatever_the_network_does() {
     let (mut found, mut failed) = (0, 0);
     for seed in 0..SEEDS {
         for response in storm(seed) {

@@ -1,5 +1,5 @@
 //! Named cases that need virtual time, faults or a look inside the worker; all others are scene files.
-//! In: scenes of `stage.rs`. Out: what each test's name states.
+//! In: scenes of `stage.rs`. Out: what each test's name says.
 
 use tidegate_base::{Address, Span};
 use tidegate_reactor::{Faults, LeavingListeners, SimPeer};

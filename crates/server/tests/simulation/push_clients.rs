@@ -1,6 +1,6 @@
 //! Clients of the client protocol of push hubs: without WebSocket, and those that do not answer.
-//! In: requests, pings that are due. Out: what each test's name states.
-//! Limits: the turns that each test states.
+//! In: requests, pings that are due. Out: what each test's name says.
+//! Limits: the turns that each test sets.
 //! Invariant: after a run the workers hold nothing.
 
 use tidegate_base::Span;

@@ -1,5 +1,5 @@
 //! Slow peers that make progress: the body timeout and the reactor's close must not cut them off.
-//! In: peers that read a few bytes shortly before each timeout. Out: what each test's name states.
+//! In: peers that read a few bytes shortly before each timeout. Out: what each test's name says.
 //! Limits: `DRIPS_MAX` reads of one peer.
 
 use tidegate_base::Span;

@@ -30,7 +30,7 @@ use tidegate_base::limits::{HEADER_FIELDS_MAX, HOST_BYTES_MAX, TRAILER_BYTES_MAX
 pub struct Request<'a> {
     /// The head as an HTTP/1 decoder would return it. A body whose length is not stated is `Streamed`.
     pub head: RequestHead<'a>,
-    /// The scheme that the client states: http or https, in any case.
+    /// The scheme that the client sends: http or https, in any case.
     pub scheme: &'a str,
 }
 

@@ -18,7 +18,7 @@ use crate::action::proxy::Failure;
 use crate::action::proxy::attempts::Attempt;
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::action::proxy::reuse::{Proof, Reused};
-use crate::carrier::output::look_span;
+use crate::carrier::output::check_span;
 use crate::connection::{ServerCarrier, Upstream};
 use crate::log;
 use crate::record::CLIENT_LEFT;
@@ -526,7 +526,7 @@ impl Worker {
                 if self.is_server_behind(reactor, up)
                     || !exchange.request.is_done() && self.is_server_blocked(reactor, up) =>
             {
-                look_span(timeouts.body)
+                check_span(timeouts.body)
             }
             Stage::ExpectResponse if exchange.request.is_done() => timeouts.response_head,
             Stage::ExpectResponse | Stage::ExpectBody | Stage::ExpectRequestEnd => timeouts.body,
