@@ -1,5 +1,5 @@
 -- A chat with rooms: clients of one worker in the same room see each other's messages. A client that enters a room gets the
--- last messages.
+-- room's last messages.
 --
 --   [[route]]
 --   path = "/chat/{room}"
@@ -54,7 +54,7 @@ return {
   on_message = function(client, message, kind)
     local state = client:state()
     if kind ~= "text" or #message > TEXT_BYTES_MAX then
-      return client:close(1008, "a message is a text of up to 2000 bytes")
+      return client:close(1008, "a message must be text of up to 2000 bytes")
     end
     local text = tell(state.room, { event = "said", name = state.name, text = message, at = tide.now() })
     local history = state.room.history

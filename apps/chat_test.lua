@@ -10,7 +10,7 @@ end
 local function event(client) return tide.json.decode(assert(client:receive())) end
 
 return {
-  ["members of a room hear each other"] = function()
+  ["members of a room receive each other's messages"] = function()
     local ann, bob = enter("a", "ann"), enter("a", "bob")
     test.equal(event(ann), { event = "joined", name = "ann", members = 1 })
     test.equal(event(ann), { event = "joined", name = "bob", members = 2 })
@@ -22,7 +22,7 @@ return {
     end
   end,
 
-  ["other rooms hear nothing"] = function()
+  ["clients in other rooms receive nothing"] = function()
     local ann, eve = enter("a", "ann"), enter("b", "eve")
     event(ann)
     event(eve)
@@ -30,7 +30,7 @@ return {
     test.equal({ eve:receive(5) }, { nil, "timeout" })
   end,
 
-  ["a newcomer gets the last messages"] = function()
+  ["a new member gets the last messages"] = function()
     local ann = enter("a", "ann")
     for _, text in ipairs { "one", "two", "three" } do
       ann:send(text)

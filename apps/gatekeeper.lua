@@ -9,7 +9,7 @@
 --   proxy = "app"
 --   [lua.gatekeeper]
 --   script = "apps/gatekeeper.lua"
---   settings = { key = "a long random text", user = "ann", password = "change this", beta = "ann" }
+--   settings = { key = "a long random string", user = "ann", password = "change this", beta = "ann" }
 --   shared = { attempts = "1MiB" }
 --
 -- POST /login with user=...&password=... sets the cookie. A user who is named in `beta` is served by the pool "beta".
@@ -19,7 +19,7 @@ local ATTEMPTS_MAX = 10
 
 local function signature(text) return tide.base64.encode_url(tide.hmac.sha256(tide.config.key, text)) end
 
--- Compares in a time that does not depend on where the texts differ.
+-- Compares in a time that does not depend on where the strings differ.
 local function is_same(one, other)
   return tide.hmac.sha256(tide.config.key, one) == tide.hmac.sha256(tide.config.key, other)
 end

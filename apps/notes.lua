@@ -1,4 +1,4 @@
--- A JSON REST service whose notes all workers share.
+-- A JSON REST service for notes, which all workers share.
 --
 --   [[route]]
 --   path = ["/notes", "/notes/{id}"]
@@ -7,14 +7,14 @@
 --   script = "apps/notes.lua"
 --   shared = { notes = "16MiB" }
 --
--- GET /notes, POST /notes, GET /notes/{id}, PUT /notes/{id}, DELETE /notes/{id}. A note is any JSON object. The notes that
--- were not used for longest make room for new ones. All notes are lost when the process ends.
+-- GET /notes, POST /notes, GET /notes/{id}, PUT /notes/{id}, DELETE /notes/{id}. A note is any JSON object. If the dictionary
+-- is full, the least recently used notes are removed. All notes are lost when the process ends.
 
 local TEXT_BYTES_MAX = 4096
 
 local function fail(response, status, text) return response:json({ error = text }, status) end
 
--- The note in the request's body, as text; nil and an error.
+-- The note in the request's body as JSON; nil and an error if it is not valid.
 local function note_of(request)
   local note, err = request:json()
   if type(note) ~= "table" then return nil, err or "a note is a JSON object" end

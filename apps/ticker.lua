@@ -10,9 +10,9 @@
 --   [pool.market]
 --   servers = ["10.0.0.9:9000"]
 --
--- The market gets {"subscribe": ["ABC", "XYZ"]} and sends {"symbol": "ABC", "price": 10.5}. A client gets the last quote of each
--- symbol when it connects, then each new one. A client that reads slowly gets the last quotes once it has caught up, instead of
--- all that it has missed. Each worker has a connection of its own.
+-- The market gets {"subscribe": ["ABC", "XYZ"]} and sends {"symbol": "ABC", "price": 10.5}. A client gets the last quote of
+-- each symbol when it connects, then each new one. A client that reads slowly gets the last quotes once it has caught up,
+-- instead of all missed quotes. Each worker has a connection of its own.
 
 local QUEUED_BYTES_MAX = 64 * 1024
 local PAUSE_MAX = 30

@@ -25,14 +25,14 @@ return {
     test.equal(price(test.connect { path = "/ticker" }), 11)
   end,
 
-  ["the ticker connects again, more and more seldom"] = function()
+  ["the ticker connects again after growing pauses"] = function()
     local times = {}
     test.websocket(function() times[#times + 1] = tide.elapsed() end)
     tide.sleep(100)
     test.equal({ times[2] - times[1], times[3] - times[2], times[6] - times[5] }, { 2, 4, 30 })
   end,
 
-  ["a market that is away does no harm"] = function()
+  ["clients get quotes once the market can be reached"] = function()
     test.websocket("no server is available")
     local client = test.connect { path = "/ticker" }
     tide.sleep(60)

@@ -14,7 +14,7 @@
 ---@field client string The client's address.
 ---@field user? string The user that `auth` of the route has verified; in `on_access` only.
 ---@field headers table<string, string|string[]> Names in lower case.
----@field params table<string, string> The segments that `{name}` in the route's path stand for.
+---@field params table<string, string> The segments that match `{name}` in the route's path.
 ---@field body string
 local request = {}
 
@@ -118,28 +118,28 @@ function client:queued() end
 ---@return boolean
 function client:is_open() end
 
----A table of this connection.
+---A table for data of the script about this connection.
 ---@return table
 function client:state() end
 
 ---A WebSocket client of another worker.
----@class tide.ClientAway
-local away = {}
+---@class tide.RemoteClient
+local remote = {}
 
 ---@param data string|number
 ---@param kind? "text"|"binary"
 ---@return boolean?
 ---@return string? error
-function away:send(data, kind) end
+function remote:send(data, kind) end
 
 ---@param code? integer
 ---@param reason? string
 ---@return boolean?
 ---@return string? error
-function away:close(code, reason) end
+function remote:close(code, reason) end
 
 ---@return string
-function away:id() end
+function remote:id() end
 
 ---A function that runs later.
 ---@class tide.Job
@@ -238,7 +238,7 @@ function dictionary:rpop(key) end
 ---@return string? error
 function dictionary:llen(key) end
 
----@param most? integer The most keys to return.
+---@param most? integer Maximum number of keys.
 ---@return string[]
 function dictionary:keys(most) end
 
@@ -328,7 +328,7 @@ function hub:disconnect(arguments) end
 ---@return integer? code
 function hub:refresh(arguments) end
 
----What a script returns.
+---The table that a script returns.
 ---@class tide.Handlers
 ---@field on_request? fun(request: tide.Request, response: tide.Response)
 ---@field on_access? fun(request: tide.Request, response: tide.Response)
@@ -343,7 +343,7 @@ function hub:refresh(arguments) end
 ---@field on_handover? fun(client: tide.Client, state: table) After a reload: a client of the previous code.
 ---@field on_retire? fun(seconds: number) After a reload, in the previous code: it ends after these seconds.
 
----What the tests of an application use (`tidegate lua test`).
+---The arguments of a simulated request (`tidegate lua test`).
 ---@class tide.TestRequest
 ---@field method? string
 ---@field path? string
@@ -388,11 +388,11 @@ function head:set_header(name, value) end
 ---@param value any
 ---@return tide.ResponseHead
 function head:add_header(name, value) end
----The body passes unchanged: on_body does not run.
+---Forwards the body unchanged: `on_body` does not run.
 ---@return tide.ResponseHead
 function head:keep_body() end
 
----The body of a server's response, of on_body.
+---The body of a server's response, in `on_body`.
 ---@class tide.Body
 ---@field status integer
 ---@field headers table<string, string|string[]>
@@ -426,7 +426,7 @@ local socket = {}
 ---@return true?
 ---@return string? error
 function socket:connect(pool, options) end
----@param data string|number|table A list, also a nested one, is sent as one text.
+---@param data string|number|table A list, which may be nested, is sent as one string.
 ---@return integer? bytes
 ---@return string? error
 function socket:send(data) end
@@ -488,7 +488,7 @@ function connection:close(code, reason) end
 ---@field headers? table<string, any>
 ---@field protocols? string[]
 ---@field timeout? number Seconds (60).
----@field message_max? integer The most bytes of a message (1 MiB).
+---@field message_max? integer Maximum size of a message in bytes (1 MiB).
 
 ---@class tide.HttpRequest
 ---@field pool string One of the `pools` of [lua.NAME].
@@ -500,7 +500,7 @@ function connection:close(code, reason) end
 ---@field body? string
 ---@field json? any A body as JSON.
 ---@field timeout? number Seconds (60).
----@field body_max? integer The most bytes of the response (1 MiB).
+---@field body_max? integer Maximum size of the response in bytes (1 MiB).
 
 ---@class tide.TestResponse
 ---@field status integer
@@ -605,7 +605,7 @@ function tide.tcp() end
 
 tide.dns = {}
 
----Asks the name servers for the records of a name.
+---Queries the name servers for the records of a name.
 ---@param name string
 ---@param kind? "A"|"AAAA"|"SRV"|"TXT" "A"
 ---@return string[]|tide.SrvRecord[]|nil records
@@ -650,7 +650,7 @@ function tide.spawn(f, ...) end
 function tide.wait(waited, seconds) end
 
 ---@param id string
----@return tide.Client|tide.ClientAway|nil
+---@return tide.Client|tide.RemoteClient|nil
 ---@return string? error
 function tide.client(id) end
 

@@ -1,6 +1,6 @@
 //! The resources for many WebSocket connections of one process: threads with descriptors, and source addresses with ports.
 //! In: the number of connections, the operator's settings, the limits of this host. Out: numbers of threads, addresses.
-//! Never: plans fewer connections than requested; it refuses instead, and states what to change.
+//! Never: plans fewer connections than requested; it refuses instead, and says what to change.
 
 use crate::machine;
 use crate::plan::THREADS_MAX;

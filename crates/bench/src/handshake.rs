@@ -61,7 +61,7 @@ impl Handshake {
     /// incomplete.
     ///
     /// # Errors
-    /// A message that states why the connection is not a WebSocket.
+    /// A message that says why the connection is not a WebSocket.
     pub(crate) fn check(&self, input: &[u8]) -> Result<Option<(usize, Agreed<'_>)>, String> {
         let mut storage = ResponseStorage::new();
         let limits = ResponseLimits { is_strict: true, ..ResponseLimits::default() };

@@ -1,5 +1,5 @@
 //! Facts about this machine from the kernel: CPU time, memory, limits, environment.
-//! In: files of /proc and /sys. Out: numbers and short texts; zero, empty or "unknown" if a file is missing.
+//! In: files of /proc and /sys. Out: numbers and short strings; zero, empty or "unknown" if a file is missing.
 //! Never: changes anything except this thread's CPUs and this process's soft descriptor limit.
 
 use rustix::process::{Resource, Rlimit};

@@ -1,5 +1,5 @@
 //! Quantities as operators write and read them: times, rates, source addresses, large numbers.
-//! In: text with a unit, or a number. Out: a value, or an error that states the allowed forms.
+//! In: text with a unit, or a number. Out: a value, or an error with the allowed forms.
 
 use crate::plan::SOURCES_MAX;
 use core::net::IpAddr;
@@ -35,7 +35,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 /// Parses a rate: `20000/s`, `20k/s`, `600/m`; a number without a unit is per second.
 ///
 /// # Errors
-/// A message that states the allowed forms.
+/// A message with the allowed forms.
 pub fn parse_rate(text: &str) -> Result<f64, String> {
     let wrong = || format!("`{text}` is not a rate; write 20000/s, 20k/s or 600/m");
     let (number, per_seconds) = match text.split_once('/') {
@@ -58,7 +58,7 @@ pub fn parse_rate(text: &str) -> Result<f64, String> {
 /// Parses a share: `5%` or `0.05`.
 ///
 /// # Errors
-/// A message that states the allowed forms.
+/// A message with the allowed forms.
 pub fn parse_share(text: &str) -> Result<f64, String> {
     let (digits, factor) = match text.strip_suffix('%') {
         Some(digits) => (digits, 0.01),

@@ -1,5 +1,5 @@
 //! TLS of the client: the operator's options, and the plan of a thread's TLS layer.
-//! In: arguments, CA files. Out: a `TlsPlan`, or an error that states the correct form.
+//! In: arguments, CA files. Out: a `TlsPlan`, or an error with the correct form.
 //! Never: accepts an unverified certificate without --accept-any-certificate; offers a protocol that it
 //! does not speak in this run: HTTP/1.1, or HTTP/2 with --http2.
 //! Limits: `TICKETS_MAX` tickets per server and thread.

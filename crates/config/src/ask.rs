@@ -75,7 +75,7 @@ pub(crate) fn check(route: &Table<'_>, ask: &AskAuth, edits: &FieldEdits, notes:
     }
 }
 
-/// Notes an error if a text of the route, or the choice of a server, reads a field that the route copies from the answer: it is
+/// Notes an error if a string of the route, or the choice of a server, reads a field that the route copies from the answer: it is
 /// read before the response arrives, so the value would be the client's own.
 pub(crate) fn check_readers(
     route: &Table<'_>,

@@ -1,6 +1,6 @@
 //! Reads `request-headers` and `response-headers` of a route, and `path` of its `proxy`.
 //! In: the table of a route, its paths. Out: checked edits and templates.
-//! Never: accepts an edit of a field that frames a message, describes a connection or states what Tidegate verified.
+//! Never: accepts an edit of a field that frames a message, describes a connection or says what Tidegate verified.
 //! Limits: `EDITS_MAX` edits in each direction.
 
 use crate::listeners::refused;
@@ -47,7 +47,7 @@ const REFUSED: [(&str, &str); 13] = [
     ("transfer-encoding", FRAMING),
     ("upgrade", CONNECTION),
     ("via", "it protects against loops; its name is set by `via` in [server]"),
-    ("date", "it states when the response was created"),
+    ("date", "it says when the response was created"),
 ];
 
 /// Prefix of the fields in which Tidegate states the certificate that it verified.
@@ -65,7 +65,7 @@ fn refusal(name: &str, direction: Direction) -> Option<&'static str> {
             "it is set by `host` of `proxy`: proxy = { pool = \"NAME\", host = \"app.internal\" }",
         ),
         Direction::Requests if name.starts_with(CERTIFICATE) => {
-            Some("it states the client certificate that Tidegate verified")
+            Some("it describes the client certificate that Tidegate verified")
         }
         Direction::Responses if name == "strict-transport-security" => Some("it is set by `hsts`"),
         Direction::Requests | Direction::Responses => None,

@@ -129,7 +129,7 @@ pub fn parse_text(
     Ok(Loaded { config, warnings: notes.into_warnings(text), places })
 }
 
-/// Notes the first syntax errors of a text, which begins at `start` of the text of all files.
+/// Notes the first syntax errors of a file, whose text begins at `start` of the text of all files.
 pub(crate) fn note_syntax(
     (text, start): (&str, usize),
     root: &DeTable<'_>,

@@ -178,7 +178,7 @@ impl<F: FnMut(&str) -> Result<Vec<u8>, String>> Supplier<F> {
         }
     }
 
-    /// As [`Self::bytes`], for a text. A byte order mark at its start, as some editors write it, is ignored.
+    /// As [`Self::bytes`], for a string. A byte order mark at its start, as some editors write it, is ignored.
     fn text<T>(
         &mut self,
         owner: Owner,

@@ -38,7 +38,7 @@ const TAKEN: [&str; 22] = [
 /// What the names of further such fields begin with.
 const TAKEN_PREFIXES: [&str; 3] = ["x-forwarded-", "sec-", "access-control-"];
 
-/// Reads `request-id`; `None`: requests have no id, except for texts with {id}.
+/// Reads `request-id`; `None`: requests have no id, except in templates with {id}.
 pub(crate) fn read_request_id(server: &Table<'_>, notes: &mut Notes) -> Option<RequestIds> {
     let mut ids = RequestIds::default();
     let value = server.value("request-id")?;
@@ -54,7 +54,7 @@ pub(crate) fn read_request_id(server: &Table<'_>, notes: &mut Notes) -> Option<R
     Some(ids)
 }
 
-/// The name of the field that states the id. Servers and clients get it.
+/// The name of the field with the id. Servers and clients get it.
 fn read_field(table: &Table<'_>, notes: &mut Notes) -> Option<String> {
     let text = table.text("field", notes)?;
     let subject = "`field` cannot be";

@@ -33,7 +33,7 @@ pub struct Key {
 pub enum Preset {
     /// The setting is required.
     Required,
-    /// There is no default value; `about` states the behaviour without the setting.
+    /// There is no default value; `about` describes the behaviour without the setting.
     Absent,
     /// This default, written as a TOML value.
     Value(&'static str),
@@ -154,7 +154,7 @@ const fn key(
     Key { name, shape, preset, about, reason }
 }
 
-/// The part of a configuration that a command states.
+/// The part of a configuration that a command contains.
 pub(crate) static COMMAND: Section = Section {
     path: "the command",
     about: "",

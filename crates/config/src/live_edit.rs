@@ -1,6 +1,6 @@
 //! Edits of a configuration by commands, while the process runs: routes, pools and their servers, listeners and routes that are
 //! switched off, and certificates that are used in place of those in files.
-//! In: a checked configuration, an edit, texts of a command. Out: the edited configuration, or why it cannot be edited; how an
+//! In: a checked configuration, an edit, arguments of a command. Out: the edited configuration, or why it cannot be edited; how an
 //! edited configuration differs from its file, as commands.
 //! Never: adds or removes a listener, or leaves a configuration that a file could not contain (except for a
 //! listener that is switched off and a given certificate): a pool keeps a server with a weight above 0, and a process a
@@ -28,7 +28,7 @@ pub use self::certificate::{certificates_of, find_certificate};
 pub struct EditFiles<'f> {
     /// The folder from which relative paths start: that of the file of the configuration.
     pub folder: &'f str,
-    /// Reads a file, or states why it cannot be read.
+    /// Reads a file, or says why it cannot be read.
     pub read: &'f dyn Fn(&str) -> Result<Vec<u8>, String>,
     /// The maps that name a pool, by the entries in force.
     pub maps_naming: &'f dyn Fn(&str) -> Vec<String>,
@@ -123,7 +123,7 @@ impl LiveEdit {
     /// Edits the configuration. Returns false if the edit would change nothing. `files`: those that a new route may name.
     ///
     /// # Errors
-    /// The text states why the edit is refused. The configuration has not changed.
+    /// The message says why the edit is refused. The configuration has not changed.
     pub fn apply(&self, config: &mut Config, files: &EditFiles<'_>) -> Result<bool, String> {
         match self {
             Self::AddServer { pool, server } => add_server(find_pool(config, pool)?, server),
@@ -278,7 +278,7 @@ fn compare_servers(
 /// Reads a server of a command: its address, and options such as `weight 2`.
 ///
 /// # Errors
-/// The text states what is wrong, and what is allowed.
+/// The message says what is wrong, and what is allowed.
 pub fn parse_server(address: &str, mut options: &[&str]) -> Result<Upstream, String> {
     let address = parse_address(address)?;
     let mut server = Upstream { address, weight: 1, connections_max: None, backup: false };
@@ -319,7 +319,7 @@ pub const LIMIT_OF_HAPROXY: &str = "maxconn";
 /// Reads the limit of a server.
 ///
 /// # Errors
-/// The text states what is allowed.
+/// The message says what is allowed.
 pub fn parse_limit(text: &str) -> Result<Option<u32>, String> {
     if text == "unlimited" {
         return Ok(None);
@@ -334,7 +334,7 @@ pub fn parse_limit(text: &str) -> Result<Option<u32>, String> {
 /// Reads the address of a server.
 ///
 /// # Errors
-/// The text states what is wrong, and how to write it.
+/// The message says what is wrong, and how to write it.
 pub fn parse_address(text: &str) -> Result<ServerAddress, String> {
     let address = pattern::parse_server(text)
         .map_err(|why| format!("the address cannot be {text:?}: {}; {}", why.what, why.help))?;

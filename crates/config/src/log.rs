@@ -124,7 +124,7 @@ fn read_fields(table: &Table<'_>, key: &str, notes: &mut Notes) -> Vec<String> {
     read_names(table, key, (HEADERS_MAX, form, &full), str::to_ascii_lowercase, notes)
 }
 
-/// Reads a list of different tokens. `bounds`: how many are allowed, and the help for other texts and for more.
+/// Reads a list of different tokens. `bounds`: how many are allowed, and the help for other strings and for more.
 fn read_names(
     table: &Table<'_>,
     key: &str,

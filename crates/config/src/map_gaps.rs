@@ -46,7 +46,7 @@ pub(crate) fn gaps(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// A text about the keys of the route that the map does not have.
+/// A message about the keys of the route that the map does not have.
 fn absent(
     config: &Config,
     index: usize,

@@ -726,7 +726,7 @@ pub struct Pool {
 pub enum ProxyVersion {
     /// Version 1: a line of text.
     V1,
-    /// Version 2: a binary block, which also states how the client used TLS.
+    /// Version 2: a binary block, which also describes how the client used TLS.
     V2,
 }
 

@@ -11,7 +11,7 @@ use core::ops::RangeInclusive;
 const BCRYPT_COST: RangeInclusive<u32> = 4..=16;
 /// The rounds of SHA-crypt.
 const ROUNDS: RangeInclusive<u32> = 1000..=2_000_000;
-/// The rounds of SHA-crypt if the hash states none.
+/// The rounds of SHA-crypt if the hash contains none.
 const ROUNDS_DEFAULT: u32 = 5000;
 /// The memory of argon2 in KiB.
 const MEMORY_KIB: RangeInclusive<u32> = 8..=262_144;

@@ -169,7 +169,7 @@ pub enum Slow {
 pub struct PushRoute {
     /// Index of the hub.
     pub hub: usize,
-    /// The channel that every request subscribes to; `None`: the path states it.
+    /// The channel that every request subscribes to; `None`: the path contains it.
     pub channel: Option<String>,
 }
 

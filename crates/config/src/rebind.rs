@@ -9,7 +9,7 @@ use crate::pattern;
 ///
 /// # Errors
 /// The address is invalid, there are several listeners, or the listener's `proxy-protocol` does not fit the
-/// address. The text states the fix.
+/// address. The message contains the fix.
 pub fn rebind(config: &mut Config, address: &str) -> Result<(), String> {
     let bind = pattern::parse_bind(address)
         .map_err(|why| format!("--bind cannot be {address:?}: {}; {}", why.what, why.help))?;

@@ -155,7 +155,7 @@ fn pieces(string: &str) -> Vec<Piece<'_>> {
     pieces
 }
 
-/// The name at the begin of a text, up to its brace. Of a longer text only `NAME_BYTES_MAX` bytes are looked at, so that a
+/// The name at the start of a string, up to its brace. Of a longer string, only `NAME_BYTES_MAX` bytes are examined, so that a
 /// string of many `${` is read in linear time.
 fn name_at(text: &str) -> Option<&str> {
     let end = text.bytes().take(NAME_BYTES_MAX + 1).position(|byte| byte == b'}')?;

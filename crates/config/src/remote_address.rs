@@ -51,7 +51,7 @@ pub(crate) fn read(
     }
 }
 
-/// What is wrong with a text without a scheme, or with another scheme.
+/// What is wrong with a string without a scheme, or with another scheme.
 const NOT_A_URL: &str = "not an http:// or https:// address";
 
 /// The parts of an address (RFC 3986). `only_tls`: the reason why addresses of other machines need https.

@@ -47,7 +47,7 @@ pub(crate) fn refuse_authorities(Names { keys, ca }: Names, table: &Table<'_>, n
     }
 }
 
-/// Whether a text is meant as an address, not as the path of a file.
+/// Whether a string is meant as an address, not as the path of a file.
 fn is_url(text: &str) -> bool {
     text.get(..8).is_some_and(|start| start.eq_ignore_ascii_case("https://"))
         || text.get(..7).is_some_and(|start| start.eq_ignore_ascii_case("http://"))

@@ -252,7 +252,7 @@ fn read_timeouts(route: &Table<'_>, notes: &mut Notes) -> Option<RouteTimeouts> 
     Some(timeouts)
 }
 
-/// Notes an error if a text of a route without `auth` names the user or a claim.
+/// Notes an error if a string of a route without `auth` names the user or a claim.
 fn check_user(table: &Table<'_>, handling: &Handling, action: &Action, notes: &mut Notes) {
     let path = match action {
         Action::Proxy(proxy) => proxy.path.as_ref(),
@@ -359,7 +359,7 @@ fn read_conditions(table: &Table<'_>, notes: &mut Notes) -> Vec<HeaderCondition>
     conditions
 }
 
-/// A route to a whole hub needs a path whose rest states what is requested.
+/// A route to a whole hub needs a path whose rest says what is requested.
 fn check_push_path(table: &Table<'_>, action: &Action, paths: &[PathPattern], notes: &mut Notes) {
     let Action::Push(push) = action else { return };
     if push.channel.is_none() && !paths.iter().all(|path| matches!(path, PathPattern::Below(_))) {

@@ -511,7 +511,7 @@ fn refused(section: &Section, key: &Key, value: &Value<'_>) -> Note {
     }
 }
 
-/// The number that a value states without a unit.
+/// The number of a value without a unit.
 fn bare_number(value: &DeValue<'_>) -> Option<u64> {
     number(value).or_else(|| value.as_str()?.trim().parse().ok())
 }

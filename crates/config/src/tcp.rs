@@ -53,7 +53,7 @@ pub(crate) fn read(table: &Table<'_>, listener: &mut Listener, pools: &Pools, no
     }
 }
 
-/// Whether the file states the application protocols of the listener.
+/// Whether the file configures the application protocols of the listener.
 fn has_protocols(table: &Table<'_>) -> bool {
     let tls = table.value("tls").and_then(|value| value.get_ref().as_table());
     tls.is_some_and(|tls| tls.contains_key("alpn"))

@@ -1,16 +1,16 @@
-//! Reads texts with placeholders, such as `"/internal/{rest}"`.
-//! In: a text, where it is placed, and the path pattern of its route. Out: a template, or a complaint with the fix.
+//! Reads strings with placeholders, such as `"/internal/{rest}"`.
+//! In: a string, where it is placed, and the path pattern of its route. Out: a template, or a complaint with the fix.
 //! Never: accepts literal text that is not allowed in its place; the values of placeholders are checked for each request.
 //! Limits: `TEMPLATE_BYTES_MAX`, `PLACEHOLDERS_MAX`.
 //! Invariant: a name in braces has one meaning: a name that is both that of a segment of the route's path and that of
-//! another value, such as {user}, is refused, so that a client cannot choose a value that Tidegate states.
+//! another value, such as {user}, is refused, so that a client cannot choose a value that Tidegate provides.
 
 use crate::model::{PathPattern, Placeholder, Segment, Template, TemplatePiece};
 use crate::pattern::{self, ValueError, complain};
 
-/// Maximum length of a text with placeholders.
+/// Maximum length of a string with placeholders.
 const TEMPLATE_BYTES_MAX: usize = 4096;
-/// Maximum number of placeholders in a text.
+/// Maximum number of placeholders in a string.
 const PLACEHOLDERS_MAX: usize = 32;
 
 /// The place for which the text is written.

@@ -46,7 +46,7 @@ pub struct TextTest {
     table: Option<StateTable>,
 }
 
-/// Why a text cannot be used as a test.
+/// Why a string cannot be used as a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TextFault {
     /// The text is empty, so every value would match.
@@ -170,7 +170,7 @@ impl StateTable {
         // The syntax is parsed separately first, so that an error message is about the text and not about automata.
         syntax::parse_with(pattern, &syntax).map_err(|error| {
             let text = error.to_string();
-            // The parser quotes the pattern over several lines and states the reason in the last one.
+            // The parser quotes the pattern over several lines and gives the reason in the last one.
             let reason = text.lines().last().unwrap_or_default();
             TextFault::Syntax(reason.trim_start_matches("error: ").to_owned())
         })?;

@@ -21,7 +21,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// A text, or a list of several.
+    /// A string, or a list of several.
     pub(crate) fn one_or_many(mut texts: Vec<String>) -> Self {
         match texts.len() {
             1 => Self::Text(texts.pop().unwrap_or_default()),

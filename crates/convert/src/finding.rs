@@ -2,7 +2,7 @@
 //! In: line numbers and reasons. Out: findings in the order of the lines, each once.
 //! Limits: `FINDINGS_MAX` findings, `QUOTED_CHARS_MAX` characters of a line.
 
-/// Maximum number of findings that are kept; the last one states that there are more.
+/// Maximum number of findings that are kept; the last one says that there are more.
 const FINDINGS_MAX: usize = 2000;
 /// How much of a line is quoted.
 const QUOTED_CHARS_MAX: usize = 160;
@@ -69,7 +69,7 @@ impl<'t> Findings<'t> {
     }
 
     pub(crate) fn note(&mut self, line: usize, result: LineResult, why: String) {
-        // A reason may quote a text with line feeds, and is written as a comment.
+        // A reason may quote a string with line feeds, and is written as a comment.
         let why = visible(why.chars());
         let is_same = |own: &Finding| own.line == line && own.why == why;
         if self.all.len() > FINDINGS_MAX || self.all.iter().any(is_same) {

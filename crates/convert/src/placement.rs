@@ -1,4 +1,4 @@
-//! The places for which a text with placeholders is written.
+//! The places for which a string with placeholders is written.
 //! In: literal text. Out: the same text, escaped so that no part of it is read as a placeholder.
 
 /// The place where the text is used.
@@ -8,7 +8,7 @@ pub(crate) enum Placement {
     Template,
     /// The target of a redirect: braces are percent-encoded.
     Redirect,
-    /// A text that has no placeholders.
+    /// A string that has no placeholders.
     Plain,
 }
 

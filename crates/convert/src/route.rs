@@ -254,7 +254,7 @@ fn new_path(rewrite: &Rewrite, path: &str) -> Option<String> {
     Some(if new.is_empty() { "/".to_owned() } else { new })
 }
 
-/// `text` with doubled braces, which are literal in texts with placeholders.
+/// `text` with doubled braces, which are literal in strings with placeholders.
 pub(crate) fn escaped(text: &str) -> String {
     text.replace('{', "{{").replace('}', "}}")
 }

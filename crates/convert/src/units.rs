@@ -1,5 +1,5 @@
 //! Times and sizes of other programs, in Tidegate's notation.
-//! In: texts such as "30s", "5000" or "8m". Out: texts such as "30s" and "8MiB".
+//! In: strings such as "30s", "5000" or "8m". Out: strings such as "30s" and "8MiB".
 
 /// A time of HAProxy (milliseconds without a unit) or nginx (seconds without a unit) in milliseconds.
 pub(crate) fn milliseconds(text: &str, default_unit: &str) -> Option<u64> {

@@ -1,5 +1,5 @@
 //! Any text is translated without a panic, in bounded time, to TOML that the reader accepts.
-//! In: random texts, and files put together from lines that mean something. Out: passed assertions.
+//! In: random strings, and files put together from lines that mean something. Out: passed assertions.
 
 use proptest::prelude::*;
 use tidegate_convert::{LineResult, Program, convert};

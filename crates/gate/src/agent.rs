@@ -9,7 +9,7 @@ use core::fmt;
 
 use crate::health::{Outcome, ServerState};
 
-/// Maximum size in bytes of a text, without the end of its line.
+/// Maximum size in bytes of a string, without the end of its line.
 pub const TEXT_BYTES_MAX: usize = 1024;
 /// The largest weight of a server.
 pub const WEIGHT_MAX: u16 = 1000;
@@ -54,7 +54,7 @@ pub struct Statement {
 }
 
 impl Statement {
-    /// Parses a text without the end of its line. The words are separated by blanks and commas, in any order and case; a
+    /// Parses a string without the end of its line. The words are separated by blanks and commas, in any order and case; a
     /// reason follows a number sign. The last word of a kind counts.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! The chain of clients and proxies that a request has passed, as X-Forwarded-For and Forwarded state it.
 //! In: a head from a trusted proxy. Out: the nodes of the chain; the client's address; which field counts.
 //! Source: RFC 7239 sections 4 to 6 and 7.4, and the practice for X-Forwarded-For.
-//! Never: trusts a field by itself: the caller states whether its sender is trusted.
+//! Never: trusts a field by itself: the caller says whether its sender is trusted.
 //!
 //! If both fields are present and differ, X-Forwarded-For counts: nearly every proxy manages it, and a proxy that manages only
 //! one of the two forwards the other one as the client wrote it.
@@ -21,7 +21,7 @@ pub enum Node {
     Unknown,
 }
 
-/// The chain as a trusted proxy states it.
+/// The chain as a trusted proxy reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stated {
     /// Nothing.
@@ -65,7 +65,7 @@ pub fn client_address(
     last_client(head, peer, trusted).map(|(client, _)| client)
 }
 
-/// As [`client_address`], but `None` if the chain does not name the client: a trusted proxy states `unknown`, or a value that
+/// As [`client_address`], but `None` if the chain does not name the client: a trusted proxy reports `unknown`, or a value that
 /// cannot be read. A rule that admits the address of the proxy must not admit such a client.
 #[must_use]
 pub fn named_client_address(
@@ -176,7 +176,7 @@ fn parameter<'a>(element: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     })
 }
 
-/// Splits a text at a separator outside quotes.
+/// Splits a string at a separator outside quotes.
 struct Parts<'a> {
     rest: Option<&'a [u8]>,
     separator: u8,

@@ -54,7 +54,7 @@ impl ClientAddressFields {
     }
 
     /// Appends the end of a chunked request with `trailers`, which are lines as `BodyDecoder::trailers` returns
-    /// them, except those of this set: no proxy states the client's address in a trailer, and a condition that may refuse a
+    /// them, except those of this set: no proxy sends the client's address in a trailer, and a condition that may refuse a
     /// field was tested before the trailers came.
     pub fn encode_last_chunk(&self, out: &mut Vec<u8>, trailers: &[u8]) {
         if trailers.is_empty() {

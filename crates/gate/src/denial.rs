@@ -22,7 +22,7 @@ pub struct Denial<'a> {
 }
 
 impl<'a> Denial<'a> {
-    /// A denial with a text, without a page and without further fields.
+    /// A denial with a message, without a page and without further fields.
     #[must_use]
     pub const fn new(status: u16, text: &'a str) -> Self {
         Self { status, text, page: None, retry_after: 0, challenge: "" }

@@ -258,7 +258,7 @@ pub struct ResponseContext<'a> {
 
 /// Gives the final response head to the client's sink. Fields of the server's hop are omitted as for
 /// requests. A body that ends with the server's connection is `Streamed` to the client. In a response without
-/// a body, the server's Content-Length is kept if it states the length of the response to GET (HEAD, 304).
+/// a body, the server's Content-Length is kept if it has the length of the response to GET (HEAD, 304).
 pub fn encode_downstream_response(
     sink: &mut impl ResponseSink,
     head: &ResponseHead<'_>,
@@ -717,7 +717,7 @@ fn received<'a>(
     values.map(|field| field.value).filter(|value| !value.is_empty())
 }
 
-/// The host that a trusted proxy states.
+/// The host that a trusted proxy reports.
 fn stated_host<'a>(
     head: &RequestHead<'a>,
     context: &RequestContext<'_>,
@@ -729,7 +729,7 @@ fn stated_host<'a>(
     })
 }
 
-/// The scheme that a trusted proxy states.
+/// The scheme that a trusted proxy reports.
 fn stated_proto<'a>(
     head: &RequestHead<'a>,
     context: &RequestContext<'_>,
@@ -862,7 +862,7 @@ pub(crate) fn encode_response_fields(
     }
 }
 
-/// The server's Content-Length in a response without a body, if it states the length of the response to GET
+/// The server's Content-Length in a response without a body, if it has the length of the response to GET
 /// (RFC 9110 section 8.6): in responses to HEAD, and in 304.
 fn stated_length(head: &ResponseHead<'_>, request_is_head: bool) -> Option<u64> {
     let may_state = head.status == 304 || (request_is_head && !matches!(head.status, 204 | 205));

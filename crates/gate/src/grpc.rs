@@ -39,7 +39,7 @@ const fn code_of(status: u16) -> &'static [u8] {
     }
 }
 
-/// Gives the sink an error response: the status of HTTP is 200, `grpc-status` states the error, and `grpc-message`
+/// Gives the sink an error response: the status of HTTP is 200, `grpc-status` contains the error, and `grpc-message`
 /// its text. Returns the status of HTTP.
 pub fn encode_error(
     sink: &mut impl ResponseSink,

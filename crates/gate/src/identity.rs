@@ -28,7 +28,7 @@ const TRACEPARENT_BYTES: usize = 55;
 pub struct Identity<'a> {
     /// The id.
     id: RequestId<'a>,
-    /// The name of the field that states the id; `None`: only texts state it.
+    /// The name of the field with the id; `None`: only templates contain it.
     field: Option<&'a str>,
     /// The trace; `None` if there is none.
     trace: Option<TraceOf<'a>>,
@@ -86,7 +86,7 @@ const SAMPLED: u8 = 1;
 const RANDOM: u8 = 2;
 
 impl<'a> Identity<'a> {
-    /// An identity that is only stated by texts with `{id}`.
+    /// An identity that is only used in templates with `{id}`.
     #[must_use]
     pub const fn plain(random: u128) -> Self {
         Self { id: RequestId::Made(random), field: None, trace: None, random }
@@ -151,7 +151,7 @@ impl<'a> Identity<'a> {
         self.field.is_some() || self.states_trace()
     }
 
-    /// Whether a field states a trace other than that of the client.
+    /// Whether a field contains a trace other than that of the client.
     const fn states_trace(&self) -> bool {
         matches!(self.trace, Some(TraceOf::Begun { .. } | TraceOf::Joined { .. }))
     }
@@ -165,7 +165,7 @@ impl<'a> Identity<'a> {
             || matches!(self.trace, Some(TraceOf::Begun { .. })) && is_same(name, "tracestate")
     }
 
-    /// Appends the fields that state the identity to a server, except those that `is_stated`: something else states them.
+    /// Appends the fields with the identity to a server, except those that `is_stated`: something else states them.
     pub fn encode_fields(&self, out: &mut Vec<u8>, is_stated: impl Fn(&str) -> bool) {
         if let Some(field) = self.field.filter(|field| !is_stated(field)) {
             match self.id {

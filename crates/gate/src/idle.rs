@@ -89,7 +89,7 @@ pub struct IdleConnections<T> {
 }
 
 /// How many servers with idle connections one search examines.
-const SERVERS_LOOKED_AT_MAX: usize = 64;
+const SERVERS_EXAMINED_MAX: usize = 64;
 
 impl<T: Copy + PartialEq> IdleConnections<T> {
     /// Creates lists for `servers` servers, each with room for `idle_max` idle connections.
@@ -192,19 +192,19 @@ impl<T: Copy + PartialEq> IdleConnections<T> {
     }
 
     /// Takes the connection that has been idle longest among those to the server with the most idle
-    /// connections. Looks at up to `SERVERS_LOOKED_AT_MAX` servers that have any.
+    /// connections. Examines up to `SERVERS_EXAMINED_MAX` servers that have any.
     pub fn shed(&mut self) -> Option<T> {
         if self.total == 0 {
             return None;
         }
-        let (mut most, mut looked_at) = (self.hand, 0);
+        let (mut most, mut examined) = (self.hand, 0);
         for step in 0..self.servers.len() {
             let at = (self.hand + step) % self.servers.len();
             if self.count(at) > self.count(most) {
                 most = at;
             }
-            looked_at += usize::from(self.count(at) > 0);
-            if looked_at == SERVERS_LOOKED_AT_MAX {
+            examined += usize::from(self.count(at) > 0);
+            if examined == SERVERS_EXAMINED_MAX {
                 self.hand = at + 1;
                 break;
             }

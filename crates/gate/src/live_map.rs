@@ -1,5 +1,5 @@
 //! Maps whose entries change while the process serves, for all workers together.
-//! In: the maps of a configuration; changes by commands; a text. Out: the pool of the text.
+//! In: the maps of a configuration; changes by commands; a string. Out: the pool of the text.
 //! Never: makes a lookup wait, or frees a large map on a worker (`base/src/published.rs`).
 //! Limits: those of `TextMap`, and of `drafts.rs`.
 //! Invariant: the index of a pool in `Content` belongs to a pool of the newest configuration, or was valid in the one
@@ -279,7 +279,7 @@ fn names_of(arranged: &Arranged) -> PoolNames {
 pub(crate) struct MapReaders(Vec<Reader<Content>>);
 
 impl MapReaders {
-    /// The pool of a text; `None` if the text is not in the map, or its value names no pool.
+    /// The pool of a string; `None` if the text is not in the map, or its value names no pool.
     pub(crate) fn find(&self, map: usize, text: &mut [u8]) -> Option<u16> {
         self.0
             .get(map)?

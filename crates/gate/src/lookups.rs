@@ -72,7 +72,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// A text for scripts.
+    /// The error for scripts.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -82,7 +82,7 @@ impl Fault {
             Self::ServerFailed => "the name servers cannot answer",
             Self::Timeout => "timeout",
             Self::NoServer => "there is no name server",
-            Self::TooMany => "too many look-ups are in progress",
+            Self::TooMany => "too many lookups are in progress",
             Self::Stopping => "the process is stopping",
         }
     }
@@ -242,7 +242,7 @@ impl<W> Lookups<W> {
         }
         self.silent_until.resize(servers, Moment::ZERO);
         if lookup.attempts == 0 {
-            lookup.first = first_to_ask(&mut self.silent_until, now);
+            lookup.first = first_to_query(&mut self.silent_until, now);
         } else if lookup.due <= now
             && let Some(until) = self.silent_until.get_mut(lookup.server)
         {
@@ -356,7 +356,7 @@ impl<W> Lookups<W> {
 
 /// The first server of the list that is not silent; the first one if all are. If the silence of a server has ended, one lookup
 /// queries it again, and the other lookups wait for the result.
-fn first_to_ask(silent_until: &mut [Moment], now: Moment) -> usize {
+fn first_to_query(silent_until: &mut [Moment], now: Moment) -> usize {
     let Some(first) = silent_until.iter().position(|until| *until <= now) else { return 0 };
     if let Some(until) = silent_until.get_mut(first)
         && *until != Moment::ZERO

@@ -1,16 +1,16 @@
 //! Shares the limit of each server (`connections-max`) among the workers of a process, without shared memory.
 //! In: the needs of this worker, messages of other workers. Out: messages to other workers.
 //! Never: sends a message (the worker carries them), creates a permit or loses one.
-//! Limits: for each other worker, one ask and one grant a server wait to be sent. Servers 64 apart share a bit of an ask, so a
-//! worker may get a permit of the wrong server and ask again.
+//! Limits: for each other worker, one request and one grant for each server wait to be sent. Servers 64 apart share a bit of a
+//! request, so a worker may get a permit of the wrong server and send another request.
 //! Invariant: the permits of a server that all workers hold, with those in messages, equal its limit. A
 //! worker sends a request only with a permit that is not in use, so the limit is never exceeded.
 //!
-//! A worker begins with its share of the permits. If a request waits although the worker's permits are in use, the worker asks
-//! all others. Each of them gives an unused permit at once; a worker whose permits are in use remembers the ask and gives the
-//! next permit that becomes free, alternating with its own queue. An ask that another worker has already served causes a
-//! redundant grant: the permit stays with its receiver until another worker asks for it. Each worker serves the workers that
-//! asked in cyclic order, so no worker starves.
+//! A worker begins with its share of the permits. If an HTTP request waits because the worker's permits are in use, the worker
+//! requests permits from all others. Each of them gives an unused permit at once; a worker whose permits are in use stores the
+//! request and gives the next permit that becomes free, alternating with its own queue. A request that another worker has
+//! already served causes a redundant grant: the permit stays with its receiver until another worker requests it. Each worker
+//! serves the requesting workers in cyclic order, so no worker starves.
 
 use tidegate_config::arrange::Generation;
 
@@ -29,8 +29,8 @@ pub fn share(total: u32, own: usize, workers: usize, shift: usize) -> u32 {
 /// A message from one worker to another about a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PermitMessage {
-    /// Requests wait at the sender. A newer ask of the same sender replaces an older one.
-    Ask(Ask),
+    /// The sender needs permits. A newer request of the same sender replaces an older one.
+    Request(PermitRequest),
     /// The receiver gets permits of a server.
     Grant {
         /// Index of the server in the pool.
@@ -44,14 +44,14 @@ pub enum PermitMessage {
 
 /// The permits that a worker needs.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Ask {
-    /// The servers that the waiting requests can use: bit `server % 64`. 0 means nothing is asked for.
+pub struct PermitRequest {
+    /// The servers that the waiting requests can use: bit `server % 64`. 0 means that no permit is requested.
     pub servers: u64,
     /// How many requests wait.
     pub count: u32,
 }
 
-/// The bit of `server` in [`Ask::servers`].
+/// The bit of `server` in [`PermitRequest::servers`].
 #[must_use]
 pub fn bit(server: usize) -> u64 {
     1 << (server % 64)
@@ -63,22 +63,21 @@ pub struct Permits {
     own: usize,
     /// By worker.
     others: Vec<Other>,
-    /// The number of workers in `others` whose `asked` is not empty.
-    asking: usize,
+    /// The number of workers in `others` whose `requested` is not empty.
+    requesting: usize,
     /// The worker that is served first; advanced after each grant.
     cursor: usize,
     /// By server: the last permit that became free went to another worker, or the last permit came from one, so
     /// this worker's queue is next.
     gave_last: Vec<bool>,
     /// The permits that this worker has requested since it received the last grant.
-    wanted: Ask,
-    /// Grants that are to be sent: worker, server, count, generation of the limit. At most one for each worker and
-    /// server.
+    wanted: PermitRequest,
+    /// Grants that must be sent: worker, server, count, generation of the limit. At most one for each worker and server.
     grants: Vec<(usize, u16, u32, Generation)>,
-    /// The number of workers in `others` whose `ask_due` is set.
-    asks_due: usize,
-    /// The worker after the receiver of the latest ask.
-    asks_from: usize,
+    /// The number of workers in `others` whose `request_due` is set.
+    requests_due: usize,
+    /// The worker after the receiver of the latest request.
+    requests_from: usize,
     /// Grants of workers that know a change of limits before this one: server, count, generation of the limit.
     early: Vec<(u16, u32, Generation)>,
 }
@@ -87,9 +86,9 @@ pub struct Permits {
 #[derive(Clone, Copy, Default)]
 struct Other {
     /// The permits that the other worker requests.
-    asked: Ask,
-    /// The ask of this worker is to be sent to the other one.
-    ask_due: bool,
+    requested: PermitRequest,
+    /// This worker must send its request to the other worker.
+    request_due: bool,
 }
 
 impl Permits {
@@ -99,13 +98,13 @@ impl Permits {
         Self {
             own,
             others: vec![Other::default(); workers],
-            asking: 0,
+            requesting: 0,
             cursor: 0,
             gave_last: vec![false; servers],
-            wanted: Ask::default(),
+            wanted: PermitRequest::default(),
             grants: Vec::new(),
-            asks_due: 0,
-            asks_from: 0,
+            requests_due: 0,
+            requests_from: 0,
             early: Vec::new(),
         }
     }
@@ -116,10 +115,10 @@ impl Permits {
         self.others.len() > 1
     }
 
-    /// Whether another worker asks for a permit.
+    /// Whether another worker requests a permit.
     #[must_use]
-    pub fn is_asked(&self) -> bool {
-        self.asking > 0
+    pub fn is_requested(&self) -> bool {
+        self.requesting > 0
     }
 
     /// Has `servers` servers from now on. Called after `PoolState::change`. Permits of limits that no longer apply
@@ -128,7 +127,7 @@ impl Permits {
         self.gave_last.resize(servers, false);
         self.grants.retain(|grant| grant.3 == state.limit_since(usize::from(grant.1)));
         // The requested permits may never arrive, because the other workers void the request.
-        self.wanted = Ask::default();
+        self.wanted = PermitRequest::default();
         for (server, count, limit_since) in core::mem::take(&mut self.early) {
             // No worker is further than this one now, so another limit is that of a server that was removed.
             if limit_since <= state.limit_since(usize::from(server)) {
@@ -138,11 +137,11 @@ impl Permits {
     }
 
     /// Takes over the messages that arrived too early for the pool whose index this pool has now: grants, and the requests of
-    /// other workers. An ask that was meant for the earlier pool causes a redundant grant.
+    /// other workers. A request that was meant for the earlier pool causes a redundant grant.
     pub fn succeed(&mut self, earlier: &mut Self) {
         self.early.append(&mut earlier.early);
         for (from, other) in earlier.others.iter().enumerate() {
-            self.set_asked(from, other.asked);
+            self.set_requested(from, other.requested);
         }
     }
 
@@ -158,7 +157,7 @@ impl Permits {
         if limit_since > own {
             return self.early.push((server, count, limit_since));
         }
-        self.wanted = Ask::default();
+        self.wanted = PermitRequest::default();
         if limit_since < own {
             return;
         }
@@ -172,7 +171,7 @@ impl Permits {
     /// Takes a message of worker `from`. The caller then serves its queue and calls [`Self::settle`].
     pub fn receive(&mut self, state: &mut PoolState, from: usize, message: PermitMessage) {
         match message {
-            PermitMessage::Ask(ask) => self.set_asked(from, ask),
+            PermitMessage::Request(request) => self.set_requested(from, request),
             PermitMessage::Grant { server, count, limit_since } => {
                 self.take_grant(state, server, count, limit_since);
             }
@@ -183,16 +182,16 @@ impl Permits {
     /// another worker's turn. Returns whether it was given away.
     pub fn give_in_turn(&mut self, state: &mut PoolState, server: usize) -> bool {
         let Some(&gave_last) = self.gave_last.get(server) else { return false };
-        let gives = self.asking > 0 && !gave_last && self.give(state, server, 1);
+        let gives = self.requesting > 0 && !gave_last && self.give(state, server, 1);
         self.gave_last[server] = gives;
         gives
     }
 
-    /// Called after this worker has served its queue: gives away all unused permits that were asked for, and
-    /// asks for permits if requests still wait (`needs`).
-    pub fn settle(&mut self, state: &mut PoolState, needs: Ask) {
+    /// Called after this worker has served its queue: gives away all unused permits that were requested, and requests permits
+    /// if HTTP requests still wait (`needs`).
+    pub fn settle(&mut self, state: &mut PoolState, needs: PermitRequest) {
         for server in 0..state.len() {
-            while self.asking > 0 && state.is_limited_at(server) && state.unused(server) > 0 {
+            while self.requesting > 0 && state.is_limited_at(server) && state.unused(server) > 0 {
                 let half = state.unused(server).div_ceil(2);
                 if !self.give(state, server, half) {
                     break;
@@ -204,38 +203,39 @@ impl Permits {
             self.wanted = needs;
             for (worker, other) in self.others.iter_mut().enumerate() {
                 if worker != self.own {
-                    self.asks_due += usize::from(!core::mem::replace(&mut other.ask_due, true));
+                    self.requests_due +=
+                        usize::from(!core::mem::replace(&mut other.request_due, true));
                 }
             }
         }
     }
 
-    /// Gives up to `count_max` unused permits of `server` to the next worker that asks for that server.
+    /// Gives up to `count_max` unused permits of `server` to the next worker that requests a permit of that server.
     fn give(&mut self, state: &mut PoolState, server: usize, count_max: u32) -> bool {
         let workers = self.others.len();
         for step in 0..workers {
             let to = (self.cursor + step) % workers;
-            let asked = self.others[to].asked;
-            if asked.servers & bit(server) == 0 {
+            let requested = self.others[to].requested;
+            if requested.servers & bit(server) == 0 {
                 continue;
             }
-            let count = state.take_permits(server, count_max.min(asked.count.max(1)));
+            let count = state.take_permits(server, count_max.min(requested.count.max(1)));
             if count == 0 {
                 return false;
             }
             self.cursor = to + 1;
-            self.set_asked(to, Ask::default());
+            self.set_requested(to, PermitRequest::default());
             self.add_grant(to, server as u16, count, state.limit_since(server));
             return true;
         }
         false
     }
 
-    fn set_asked(&mut self, from: usize, ask: Ask) {
+    fn set_requested(&mut self, from: usize, request: PermitRequest) {
         if let Some(other) = self.others.get_mut(from) {
-            self.asking -= usize::from(other.asked.servers != 0);
-            self.asking += usize::from(ask.servers != 0);
-            other.asked = ask;
+            self.requesting -= usize::from(other.requested.servers != 0);
+            self.requesting += usize::from(request.servers != 0);
+            other.requested = request;
         }
     }
 
@@ -249,28 +249,28 @@ impl Permits {
         }
     }
 
-    /// The number of permits of `server` in grants that are to be sent.
+    /// The number of permits of `server` in grants that must be sent.
     #[must_use]
     pub fn unsent(&self, server: usize) -> u32 {
         let of_server = self.grants.iter().filter(|grant| usize::from(grant.1) == server);
         of_server.map(|grant| grant.2).sum()
     }
 
-    /// The next message that is to be sent, with its receiver.
+    /// The next message to send, with its receiver.
     pub fn next_message(&mut self) -> Option<(usize, PermitMessage)> {
         if let Some((to, server, count, limit_since)) = self.grants.pop() {
             return Some((to, PermitMessage::Grant { server, count, limit_since }));
         }
-        if self.asks_due == 0 {
+        if self.requests_due == 0 {
             return None;
         }
         let workers = self.others.len();
-        let mut order = (0..workers).map(|step| (self.asks_from + step) % workers);
-        let to = order.find(|&to| self.others[to].ask_due)?;
-        self.asks_from = to + 1;
-        self.others[to].ask_due = false;
-        self.asks_due -= 1;
-        Some((to, PermitMessage::Ask(self.wanted)))
+        let mut order = (0..workers).map(|step| (self.requests_from + step) % workers);
+        let to = order.find(|&to| self.others[to].request_due)?;
+        self.requests_from = to + 1;
+        self.others[to].request_due = false;
+        self.requests_due -= 1;
+        Some((to, PermitMessage::Request(self.wanted)))
     }
 
     /// Takes back a message that the mailbox of `to` had no room for. It is sent again later.
@@ -279,9 +279,10 @@ impl Permits {
             PermitMessage::Grant { server, count, limit_since } => {
                 self.add_grant(to, server, count, limit_since);
             }
-            PermitMessage::Ask(_) => {
+            PermitMessage::Request(_) => {
                 if let Some(other) = self.others.get_mut(to) {
-                    self.asks_due += usize::from(!core::mem::replace(&mut other.ask_due, true));
+                    self.requests_due +=
+                        usize::from(!core::mem::replace(&mut other.request_due, true));
                 }
             }
         }

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn look_returns_the_result_of_admit_without_counting() {
+    fn check_returns_the_result_of_admit_without_counting() {
         let table = RateTable::new(&rate(10, Span::from_secs(1), 3, 8), 1);
         for ms in [0, 0, 1, 50, 100, 150, 151, 400, 400, 400, 400] {
             for key in [1, 2, 3] {

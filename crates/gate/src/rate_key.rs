@@ -121,7 +121,7 @@ pub(crate) fn show_addresses(key: &Template, client: IpAddr, out: &mut KeyText) 
 
 /// Writes the part of the client's address by which requests are counted.
 fn show_address(client: Option<IpAddr>, out: &mut KeyText) {
-    // Writing into a text of bounded length cannot fail.
+    // Writing into a string of bounded length cannot fail.
     let _ = match client.map(|address| address.to_canonical()) {
         Some(IpAddr::V4(address)) => write!(out, "{address}"),
         Some(IpAddr::V6(address)) => {

@@ -2,7 +2,7 @@
 //! In: the configuration, the request, the date. Out: complete responses, given to the client's sink.
 //! Never: copies bytes of a request into a head without checking or escaping them.
 //! Limits: a redirect's `Location` is at most as long as the configured target and one request line together.
-//! Invariant: every response states exactly one length.
+//! Invariant: every response has exactly one length.
 
 use tidegate_config::model::{Action, Config, HttpsRedirect, Redirect, Respond};
 use tidegate_wire::http1::{ResponseEncoder, encode_field, encode_field_u64, encode_status_line};

@@ -1,7 +1,7 @@
 //! Responses of scripts.
 //! In: the status, the fields and the content that a script has set. Out: the response, given to the client's sink.
 //! Never: checks names and values again: `lua` refuses those that do not fit a head, or that frame the message.
-//! Invariant: every response states exactly one length. Date and Server are Tidegate's.
+//! Invariant: every response has exactly one length. Date and Server are Tidegate's.
 
 use tidegate_wire::message::{BodyLength, ResponseSink};
 

@@ -20,7 +20,7 @@ struct Connection<T> {
     /// Maximum number of requests that the connection takes.
     streams_max: u32,
     /// When bytes of the server last arrived; `Moment::NEVER` until the connection is established.
-    heard_at: Moment,
+    last_byte_at: Moment,
 }
 
 /// One server.
@@ -99,7 +99,7 @@ impl<T: Copy + PartialEq> SharedConnections<T> {
         let has_room = |open: &&Connection<T>| open.streams < open.streams_max;
         let least = |from: Moment| {
             let open = server.connections.iter().filter(has_room);
-            open.filter(|open| open.heard_at >= from).min_by_key(|open| open.streams)
+            open.filter(|open| open.last_byte_at >= from).min_by_key(|open| open.streams)
         };
         match least(since) {
             Some(open) => SharedChoice::On(open.id),
@@ -114,7 +114,7 @@ impl<T: Copy + PartialEq> SharedConnections<T> {
     pub fn add(&mut self, server: usize, id: T) {
         if let Some(server) = self.servers.get_mut(server) {
             let streams_max = server.streams_max;
-            let open = Connection { id, streams: 0, streams_max, heard_at: Moment::NEVER };
+            let open = Connection { id, streams: 0, streams_max, last_byte_at: Moment::NEVER };
             server.connections.push(open);
         }
     }
@@ -145,11 +145,11 @@ impl<T: Copy + PartialEq> SharedConnections<T> {
     /// Records that bytes of the server have arrived on the connection.
     pub fn note_heard(&mut self, server: usize, id: T, now: Moment) {
         if let Some(open) = self.find(server, id) {
-            open.heard_at = now;
+            open.last_byte_at = now;
         }
     }
 
-    /// Records how many requests the server takes on the connection; `None` if it states no limit.
+    /// Records how many requests the server takes on the connection; `None` if it announces no limit.
     pub fn note_limit(&mut self, server: usize, id: T, streams_max: Option<u32>) {
         let most = streams_max.unwrap_or(u32::MAX).min(self.streams_max);
         if let Some(open) = self.find(server, id) {

@@ -2,7 +2,7 @@
 //! In: the data of a request whose exchange has ended, the numbers of its spans. Out: its spans as fields of a `ScopeSpans`,
 //! appended to a buffer; around them, a request to a collector.
 //! Never: contains fields of messages, or the query of a request that `shown_target` leaves out.
-//! Limits: those of the texts in an `Entry`.
+//! Limits: those of the strings in an `Entry`.
 //! Invariant: the spans of several requests, one after another, are again fields of a `ScopeSpans`.
 
 use tidegate_config::model::Traces;
@@ -81,7 +81,7 @@ pub struct SpanSource {
 }
 
 impl SpanSource {
-    /// The process: the settings, its version, the name of its host, and a text that no other process has.
+    /// The process: the settings, its version, the name of its host, and a string that no other process has.
     #[must_use]
     pub fn new(settings: &Traces, version: &str, host: &str, instance: &str) -> Self {
         let mut attributes = Vec::new();
@@ -133,7 +133,7 @@ impl SpanSource {
     }
 }
 
-/// How many spans a collector has rejected, as its response states (`ExportTraceServiceResponse`), and why.
+/// How many spans a collector has rejected, as its response says (`ExportTraceServiceResponse`), and why.
 #[must_use]
 pub fn rejected(response: &[u8]) -> (u64, String) {
     let (mut count, mut why) = (0, String::new());
@@ -282,7 +282,7 @@ fn kind(span: &mut Vec<u8>, kind: u64) {
     varint(span, kind);
 }
 
-/// The method in names of spans: texts of clients would give them any number of names.
+/// The method in names of spans: strings of clients would give them any number of names.
 fn method_of(entry: &Entry<'_>) -> &'static str {
     let method = entry.request.map_or(&b""[..], |request| request.method);
     METHODS.into_iter().find(|known| known.as_bytes() == method).unwrap_or("HTTP")
@@ -325,7 +325,7 @@ fn split(text: &[u8], mark: u8) -> (&[u8], Option<&[u8]>) {
 /// The field of a `Span` that contains an attribute.
 const ATTRIBUTES: u32 = 9;
 
-/// An attribute (`KeyValue`) with a text, as the field `number`. Bytes that are not UTF-8, which protobuf excludes, become U+FFFD.
+/// An attribute (`KeyValue`) with a string, as the field `number`. Bytes that are not UTF-8, which protobuf excludes, become U+FFFD.
 fn text_attribute(out: &mut Vec<u8>, number: u32, name: &str, value: &[u8]) {
     let lossy;
     let value = match core::str::from_utf8(value) {

@@ -1,6 +1,6 @@
 //! Sessions that stay with a server: a cookie names the server of a client's first request.
 //! In: the settings of a pool, the head of a request. Out: the server that the cookie names; the field that sets it.
-//! Never: states the address of a server in clear text; trusts the cookie for more than the choice of a server.
+//! Never: sends the address of a server in clear text; trusts the cookie for more than the choice of a server.
 //! Invariant: the name of a server in the cookie depends only on the pool's name and the server's address, so it means
 //! the same in every process with this configuration, and after a restart.
 

@@ -2,7 +2,7 @@
 //! argument names.
 //! In: the query, random numbers. Out: a validated description (the order), the response head, any piece of
 //! the body.
-//! Never: states a wrong length, holds a body in memory, waits (the worker's deadlines do that).
+//! Never: sends a wrong length, holds a body in memory, waits (the worker's deadlines do that).
 //! Limits: `SIZE_BYTES_MAX`, `DELAY_MAX`, `PIECE_BYTES_MAX`.
 //! Invariant: a byte of a body depends only on its offset and the seed.
 
@@ -114,7 +114,7 @@ impl Synthetic {
         !is_head && self.has_content()
     }
 
-    /// Whether the head states the length of the body.
+    /// Whether the head contains the length of the body.
     #[must_use]
     pub const fn states_length(&self) -> bool {
         !self.chunked && self.length_known

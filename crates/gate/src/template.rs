@@ -1,7 +1,7 @@
-//! Renders texts with placeholders for a request.
+//! Renders strings with placeholders for a request.
 //! In: a template, the values of a request, where the text is placed. Out: the text, appended to a buffer.
 //! Never: appends a byte that could end a field or split a request line; decodes a part of the path.
-//! Limits: `RENDERED_BYTES_MAX` for all texts of one message.
+//! Limits: `RENDERED_BYTES_MAX` for all strings of one message.
 //! Invariant: the rendered value of a field has no control character and no whitespace around it.
 
 use core::net::IpAddr;
@@ -61,12 +61,12 @@ impl Values<'_> {
     }
 }
 
-/// Why a text cannot be placed.
+/// Why a string cannot be placed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PlaceFault {
     /// A value of the request is not allowed there.
     Unplaceable,
-    /// The texts of the message exceed [`RENDERED_BYTES_MAX`].
+    /// The strings of the message exceed [`RENDERED_BYTES_MAX`].
     TooLong,
 }
 

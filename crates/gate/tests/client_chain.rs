@@ -118,7 +118,7 @@ fn field_that_is_missing_or_contradicts_is_built_from_the_other_one() {
         );
         assert!(text.ends_with(&wanted), "{fields}\n{text}\nwanted {wanted}");
     }
-    // Without a chain, the proxy in front is the client, and it states how it received the request.
+    // Without a chain, the proxy in front is the client, and it describes how it received the request.
     let text = String::from_utf8(forward("X-Forwarded-Proto: https\nX-Forwarded-Host: public\n"));
     let wanted = "Forwarded: for=10.0.0.1;host=\"public\";proto=https\r\n\r\n";
     assert!(text.expect("text").ends_with(wanted));

@@ -245,7 +245,7 @@ fn workers_together_count_exactly() {
 
 /// Workers that add, count and displace at the same time keep the number of entries, and lose no place.
 #[test]
-fn workers_that_displace_keys_leave_nothing_behind() {
+fn workers_that_displace_keys_keep_the_number_of_entries() {
     let cells = cells(&[(Counted::Requests, 0), (Counted::Connections, 0)], 64);
     std::thread::scope(|scope| {
         for worker in 0..4 {

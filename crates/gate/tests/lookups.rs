@@ -1,4 +1,4 @@
-//! Look-ups of names: what is asked, what is kept, and who gets which result.
+//! Lookups of names: what is asked, what is kept, and who gets which result.
 //! In: questions, answers, times. Out: queries, results.
 
 use tidegate_base::{Moment, Span};
@@ -121,7 +121,7 @@ fn absence_is_not_kept_unless_the_zone_states_how_long() {
 }
 
 #[test]
-fn look_ups_and_results_are_bounded() {
+fn lookups_and_results_are_bounded() {
     let mut lookups = Lookups::default();
     let name = |at: usize| question(&format!("n{at}"));
     for at in 0..ORIGIN_LOOKUPS_MAX {
@@ -168,7 +168,7 @@ fn those_that_wait_can_be_renamed() {
     assert_eq!(waiting, [11, 12]);
 }
 
-/// The servers that a look-up of `name` asks until one of `answering` answers, and the time of the answer.
+/// The servers that a lookup of `name` asks until one of `answering` answers, and the time of the answer.
 fn ask_servers(
     lookups: &mut Lookups<u32>,
     (name, answering): (&str, &[usize]),
@@ -190,7 +190,7 @@ fn ask_servers(
 }
 
 #[test]
-fn server_that_is_silent_delays_one_look_up_and_not_each() {
+fn server_that_is_silent_delays_one_lookup_and_not_each() {
     let mut lookups = Lookups::default();
     assert_eq!(ask_servers(&mut lookups, ("a", &[0, 1, 2]), START), (vec![0], START));
     let (asked, silent_at) = ask_servers(&mut lookups, ("b", &[1, 2]), START);
@@ -198,7 +198,7 @@ fn server_that_is_silent_delays_one_look_up_and_not_each() {
     for name in ["c", "d"] {
         assert_eq!(ask_servers(&mut lookups, (name, &[1, 2]), silent_at), (vec![1], silent_at));
     }
-    // After a while, one look-up tries the first server again, and the others do not wait for that.
+    // After a while, one lookup tries the first server again, and the others do not wait for that.
     let later = silent_at.after(SILENT_SPAN);
     let trying = begun(lookups.ask(question("e"), 0, 1, later));
     assert_eq!(lookups.next_query(trying, 3, 7, later).expect("a query").server, 0);
@@ -222,7 +222,7 @@ fn server_that_answers_with_a_failure_is_not_silent() {
     for name in ["a", "b"] {
         let id = begun(lookups.ask(question(name), 0, 1, START));
         let first = lookups.next_query(id, 2, 7, START).expect("a query");
-        assert_eq!(first.server, 0, "the list states what is preferred");
+        assert_eq!(first.server, 0, "the list says what is preferred");
         assert!(matches!(lookups.take_answer(id, &answer(&first, Err(2)), START), Step::Again));
         let second = lookups.next_query(id, 2, 8, START).expect("a query");
         let step = lookups.take_answer(id, &answer(&second, Ok(0)), START);

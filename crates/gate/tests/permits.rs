@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tidegate_base::{Moment, Prng};
 use tidegate_config::model::Pool;
 use tidegate_gate::balance::{Pick, PoolState, Tried};
-use tidegate_gate::permits::{Ask, PermitMessage, Permits, bit, share};
+use tidegate_gate::permits::{PermitMessage, PermitRequest, Permits, bit, share};
 
 /// Rounds after which every request must have been served.
 const ROUNDS_MAX: usize = 2_000;
@@ -59,7 +59,7 @@ impl Worker {
             self.served += 1;
         }
         let usable = self.waiting.iter().flat_map(|tried| self.state.usable(tried));
-        let needs = Ask {
+        let needs = PermitRequest {
             servers: usable.fold(0, |all, server| all | bit(server)),
             count: self.waiting.len() as u32,
         };
@@ -137,7 +137,7 @@ impl Process {
         let messages = self.workers.iter().flat_map(|worker| &worker.mailbox);
         let count = |message: &PermitMessage| match message {
             PermitMessage::Grant { server: of, count, .. } if usize::from(*of) == server => *count,
-            PermitMessage::Grant { .. } | PermitMessage::Ask(_) => 0,
+            PermitMessage::Grant { .. } | PermitMessage::Request(_) => 0,
         };
         messages.map(|(_, message)| count(message)).sum()
     }

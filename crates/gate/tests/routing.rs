@@ -241,7 +241,7 @@ fn condition_on_a_repeated_field_holds_if_any_line_passes() {
 
 /// A proxy in front that sets or clears `X-Admin` may pass on the client's `X_Admin`.
 #[test]
-fn conditions_look_at_fields_of_the_exact_name_only() {
+fn conditions_use_fields_of_the_exact_name_only() {
     let refuses = |name: &str, test| Route {
         headers: vec![HeaderCondition { name: name.to_owned(), test }],
         ..any_route()

@@ -1,4 +1,4 @@
-//! Runs modules that were written for OpenResty under the layer `ngx`, each with a server that is played here.
+//! Runs modules that were written for OpenResty under the layer `ngx`, each with a server that this program simulates.
 //! In: a folder with the modules (`scripts/ngx_modules.sh` fetches them). Out: a line for each module; exit code 1 if one fails.
 //! Never: opens a socket.
 #![allow(clippy::print_stdout)]
@@ -78,7 +78,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// A server of MySQL: the greeting, the end of the handshake, and a row.
+/// The replies of a MySQL server: the greeting, the end of the handshake, and a row.
 fn mysql_replies() -> Vec<Vec<u8>> {
     let packet =
         |number: u8, payload: &[u8]| [&[payload.len() as u8, 0, 0, number], payload].concat();
@@ -110,7 +110,7 @@ fn modules(folder: &Path, prefix: &str, into: &mut Vec<(&'static str, &'static s
     }
 }
 
-/// Runs a case. `Err`: what went wrong.
+/// Runs a case. `Err`: the reason of the failure.
 fn run(case: &Case, modules: &'static [(&'static str, &'static str)]) -> Result<(), String> {
     let mut app =
         App::load_ngx(case.script, &[], modules).map_err(|failure| failure.to_string())?;
@@ -151,7 +151,7 @@ fn run(case: &Case, modules: &'static [(&'static str, &'static str)]) -> Result<
             end = resumed.verdict;
         }
     }
-    Err("it waits".to_owned())
+    Err("the script still waits".to_owned())
 }
 
 fn main() -> ExitCode {

@@ -24,14 +24,14 @@ const ENDED: &str = "the response has ended";
 /// A body on its way; see the module header.
 #[derive(Debug)]
 pub(crate) struct BodyFlow {
-    /// What has arrived and was not read.
+    /// Bytes that have arrived and were not read.
     unread: Vec<u8>,
-    /// Nothing follows.
+    /// The body is complete.
     is_complete: bool,
     /// The server waits until the script has read.
     is_full: bool,
-    /// When the hook has waited for too long, unless it reads or writes before.
-    limit: Moment,
+    /// The deadline of the hook, unless it reads or writes before.
+    deadline: Moment,
     /// The coroutine that waits for more. It may be stale.
     pub(crate) reader: TaskId,
 }
@@ -51,7 +51,7 @@ impl Host {
         self.exchanges.get_mut(id).and_then(|exchange| exchange.flow.as_deref_mut()).ok_or(ENDED)
     }
 
-    /// What has arrived of a body. `note_body_read` takes it.
+    /// The part of a body that has arrived. `note_body_read` removes it.
     pub(crate) fn unread_body(&mut self, id: ScriptRequestId) -> Result<Portion<'_>, &'static str> {
         let flow = self.body_flow(id)?;
         Ok(match (flow.unread.is_empty(), flow.is_complete) {
@@ -61,14 +61,14 @@ impl Host {
         })
     }
 
-    /// When the hook that runs `owner`'s coroutine has waited for too long; `None` if it waits for the body or the client,
-    /// whose own timeouts apply, and for other handlers.
-    pub(crate) fn hook_limit(&mut self, owner: Owner, wait: Wait) -> Option<Moment> {
+    /// The deadline of the hook that runs `owner`'s coroutine; `None` if the hook waits for the body or the client, whose own
+    /// timeouts apply, and for other handlers.
+    pub(crate) fn hook_deadline(&mut self, owner: Owner, wait: Wait) -> Option<Moment> {
         let Owner::Request(id) = owner else { return None };
         match wait {
             Wait::Body(_) | Wait::Drain(_) => {
                 if let Ok(flow) = self.body_flow(id) {
-                    flow.limit = Moment::NEVER;
+                    flow.deadline = Moment::NEVER;
                 }
                 None
             }
@@ -78,31 +78,31 @@ impl Host {
             | Wait::Job(..)
             | Wait::Operation(_)
             | Wait::Socket(..)
-            | Wait::Datagram(..) => self.body_flow(id).ok().map(|flow| flow.limit),
+            | Wait::Datagram(..) => self.body_flow(id).ok().map(|flow| flow.deadline),
         }
     }
 
     /// A hook reads or writes.
     pub(crate) fn note_hook_progress(&mut self, id: ScriptRequestId) {
-        let limit = self.now().after(HOOK_WAIT_MAX);
+        let deadline = self.now().after(HOOK_WAIT_MAX);
         if let Ok(flow) = self.body_flow(id)
-            && flow.limit != Moment::NEVER
+            && flow.deadline != Moment::NEVER
         {
-            flow.limit = limit;
+            flow.deadline = deadline;
         }
     }
 
-    /// The coroutine of a handler continues. If it is a hook that has waited for the body or the client, its limit begins.
+    /// The coroutine of a handler continues. If it is a hook that has waited for the body or the client, it gets a new deadline.
     pub(crate) fn note_hook_resumed(&mut self, id: ScriptRequestId) {
-        let limit = self.now().after(HOOK_WAIT_MAX);
+        let deadline = self.now().after(HOOK_WAIT_MAX);
         if let Ok(flow) = self.body_flow(id)
-            && flow.limit == Moment::NEVER
+            && flow.deadline == Moment::NEVER
         {
-            flow.limit = limit;
+            flow.deadline = deadline;
         }
     }
 
-    /// The script has read what had arrived.
+    /// The script has read the part that had arrived.
     pub(crate) fn note_body_read(&mut self, id: ScriptRequestId) {
         self.note_hook_progress(id);
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
@@ -133,7 +133,7 @@ impl Host {
     }
 }
 
-/// What the server reports.
+/// Events that the worker reports.
 impl Vm {
     /// Keeps the head of a response for `on_body` without a call of `on_response`, which the script lacks.
     pub fn note_response(&mut self, id: ScriptRequestId, reply: ReplyHead) {
@@ -142,15 +142,15 @@ impl Vm {
         }
     }
 
-    /// The body of a response follows, whose head the client gets now. The server calls the request `tag` from now on.
+    /// The body of a response follows, whose head the client gets now. From now on, `tag` is the worker's tag of the request.
     pub fn begin_body(&mut self, id: ScriptRequestId, tag: u64, reply: Box<ReplyHead>) {
-        let limit = self.engine.host().now().after(HOOK_WAIT_MAX);
+        let deadline = self.engine.host().now().after(HOOK_WAIT_MAX);
         let Ok(exchange) = self.engine.host().exchange(id) else { return };
         exchange.tag = tag;
         exchange.response = Response::Begun;
         exchange.reply = Some(reply);
         let (unread, reader) = (Vec::new(), tidegate_base::Id::NONE);
-        let flow = BodyFlow { unread, is_complete: false, is_full: false, limit, reader };
+        let flow = BodyFlow { unread, is_complete: false, is_full: false, deadline, reader };
         exchange.flow = Some(Box::new(flow));
     }
 
@@ -160,7 +160,7 @@ impl Vm {
         self.run(Entry::Body, (Owner::Request(id), "on_body"), &numbers(id))
     }
 
-    /// How many bytes of a body may follow now. If none, `Effect::BodyRoom` states when more may.
+    /// How many bytes of a body may follow now. After 0, `Effect::BodyRoom` reports when more may follow.
     pub fn body_room(&mut self, id: ScriptRequestId) -> usize {
         let Ok(flow) = self.engine.host().body_flow(id) else { return usize::MAX };
         let room = BODY_BYTES_MAX.saturating_sub(flow.unread.len());
@@ -168,7 +168,7 @@ impl Vm {
         room
     }
 
-    /// Adds to a body.
+    /// Appends to a body.
     pub fn feed_body(&mut self, id: ScriptRequestId, data: &[u8]) {
         let host = self.engine.host();
         let Ok(flow) = host.body_flow(id) else { return };
@@ -195,7 +195,7 @@ impl Vm {
         exchange.and_then(|exchange| exchange.flow.as_ref()).map_or(0, |flow| flow.unread.len())
     }
 
-    /// Takes what the script has not read.
+    /// Takes the part of a body that the script has not read.
     pub fn take_rest(&mut self, id: ScriptRequestId) -> Vec<u8> {
         let flow = self.engine.host().body_flow(id);
         flow.map(|flow| core::mem::take(&mut flow.unread)).unwrap_or_default()

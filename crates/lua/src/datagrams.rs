@@ -1,6 +1,6 @@
 //! Sockets of scripts for datagrams (`tide.udp`), each of which talks to one address.
-//! In: orders of scripts; datagrams, refusals and the end of each socket. Out: effects; datagrams, each as a whole.
-//! Never: decides whether an application may talk to an address: the server does.
+//! In: calls of scripts; datagrams, refusals and the end of each socket. Out: effects; datagrams, each as a whole.
+//! Never: decides whether an application may talk to an address: the worker does.
 //! Limits: `Bounds::requests_max` sockets and requests of a VM together; `WAITING_MAX` datagrams and `WAITING_BYTES_MAX` bytes
 //! that wait in a socket: further ones are lost, as datagrams may be; `DATAGRAM_BYTES_MAX` of a datagram.
 //! Invariant: a socket belongs to the handler, the client or the application that has opened it, and ends with it.
@@ -16,9 +16,9 @@ use crate::schedule::{TaskId, Wait, Wake};
 use crate::sockets::{BUSY, CLOSED, Keeper};
 use crate::vm::Vm;
 
-/// Datagrams that wait in a socket.
+/// Maximum number of datagrams that wait in a socket.
 const WAITING_MAX: usize = 64;
-/// Bytes of datagrams that wait in a socket. One datagram always fits.
+/// Maximum number of bytes that wait in a socket. One datagram always fits.
 const WAITING_BYTES_MAX: usize = 128 * 1024;
 /// The longest datagram over IPv4.
 const DATAGRAM_BYTES_MAX: usize = 65_507;
@@ -26,14 +26,14 @@ const DATAGRAM_BYTES_MAX: usize = 65_507;
 /// Names a socket for datagrams of a VM.
 pub type DatagramSocketId = Id<DatagramSocket>;
 
-/// How far a socket is.
+/// The state of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// The server has not opened it yet.
+    /// The worker has not opened the socket yet.
     Opening,
-    /// The server's name of the open socket.
+    /// The socket is open; this is the worker's tag of it.
     Open(u64),
-    /// It has ended, for this reason. What was received can still be read.
+    /// The socket has ended, for this reason. Received datagrams can still be read.
     Ended(&'static str),
 }
 
@@ -43,9 +43,9 @@ pub struct DatagramSocket {
     keeper: Keeper,
     /// The datagrams that wait for the script.
     waiting: VecDeque<Vec<u8>>,
-    /// Their bytes.
+    /// The number of bytes in `waiting`.
     waiting_bytes: usize,
-    /// Why a datagram has not arrived, which the script does not know yet.
+    /// Why a datagram has not arrived; not reported to the script yet.
     fault: Option<&'static str>,
     /// The coroutine that waits for a datagram, or until the socket is open.
     reader: TaskId,
@@ -54,7 +54,7 @@ pub struct DatagramSocket {
 /// The sockets for datagrams of a VM.
 pub(crate) struct Datagrams {
     slab: Slab<DatagramSocket>,
-    /// The server's names of sockets that have to be closed, until `Vm::take_closed_datagrams`.
+    /// The worker's tags of sockets that must be closed, until `Vm::take_closed_datagrams`.
     closed: Vec<u64>,
 }
 
@@ -64,9 +64,9 @@ impl Default for Datagrams {
     }
 }
 
-/// What scripts do.
+/// Calls of scripts.
 impl Host {
-    /// Orders a socket that talks to `peer`.
+    /// Requests a socket that talks to `peer`.
     pub(crate) fn open_datagrams(
         &mut self,
         peer: SocketAddr,
@@ -82,7 +82,7 @@ impl Host {
         Ok(id)
     }
 
-    /// Orders a datagram to be sent. The operation ends when the kernel has taken or refused it.
+    /// Requests that a datagram is sent. The operation ends when the kernel has taken or refused it.
     pub(crate) fn send_datagram(
         &mut self,
         id: DatagramSocketId,
@@ -96,7 +96,7 @@ impl Host {
         if data.len() > DATAGRAM_BYTES_MAX {
             return Err("a datagram has up to 65507 bytes");
         }
-        let operation = self.order(data.len(), OperationKind::Call)?;
+        let operation = self.start_operation(data.len(), OperationKind::Call)?;
         let data = self.outbox.push(data);
         self.outbox.effects.push(Effect::SendDatagram { operation, tag, data });
         Ok(operation)
@@ -118,7 +118,7 @@ impl Host {
         }
     }
 
-    /// What a coroutine has to wait for until a socket is open, or has something to take: `None` if it need not wait.
+    /// What a coroutine must wait for until a socket is open, or until a datagram can be taken; `None` if it need not wait.
     pub(crate) fn datagram_wait(
         &self,
         id: DatagramSocketId,
@@ -177,9 +177,9 @@ impl Host {
     }
 }
 
-/// What the server reports. `life` is the number of the VM that has ordered the socket.
+/// Events that the worker reports. `life` is the number of the VM that has requested the socket.
 impl Vm {
-    /// The server has opened a socket, and calls it `tag`. Returns false if it is not wanted any more.
+    /// The worker has opened a socket; `tag` is its tag. Returns false if the socket is not wanted any more.
     pub fn datagrams_opened(&mut self, life: u32, id: DatagramSocketId, tag: u64) -> bool {
         let Some(host) = self.host_of(life) else { return false };
         let Some(socket) = host.datagrams.slab.get_mut(id) else { return false };
@@ -226,7 +226,7 @@ impl Vm {
         }
     }
 
-    /// Takes the server's name of a socket for datagrams that has to be closed.
+    /// Takes the worker's tag of a socket for datagrams that must be closed.
     pub fn take_closed_datagrams(&mut self) -> Option<u64> {
         self.engine.host().datagrams.closed.pop()
     }
@@ -237,7 +237,7 @@ impl Vm {
         self.engine.peek().datagrams.slab.len()
     }
 
-    /// Those of them that are open.
+    /// The number of open sockets for datagrams.
     #[must_use]
     pub fn open_datagram_sockets(&self) -> usize {
         let sockets = self.engine.peek().datagrams.slab.iter();

@@ -1,5 +1,5 @@
-//! Texts for bytes: base64 (RFC 4648), hexadecimal digits, percent-encoding (RFC 3986).
-//! In: bytes. Out: texts, and back. Never: accepts base64 with characters that are not of its alphabets.
+//! Encodings of bytes as strings: base64 (RFC 4648), hexadecimal digits, percent-encoding (RFC 3986).
+//! In: bytes. Out: strings, and the reverse. Never: accepts base64 with characters outside its alphabets.
 
 const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const FOR_URLS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -22,7 +22,7 @@ pub(crate) fn base64(data: &[u8], is_for_urls: bool) -> Vec<u8> {
     out
 }
 
-/// The bytes of a base64 text of either alphabet, with or without padding.
+/// Decodes a base64 string of either alphabet, with or without padding.
 pub(crate) fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
     let end = text.iter().rposition(|byte| *byte != b'=').map_or(0, |at| at + 1);
     let (digits, padding) = text.split_at(end);
@@ -50,7 +50,7 @@ pub(crate) fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
             out.push((bits >> count) as u8);
         }
     }
-    // Left-over bits must be zero: each value has one text.
+    // Left-over bits must be zero: each value has one encoding.
     (bits & ((1 << count) - 1) == 0).then_some(out)
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn hex(data: &[u8]) -> Vec<u8> {
     data.iter().flat_map(|b| [HEX[usize::from(b >> 4)], HEX[usize::from(b & 15)]]).collect()
 }
 
-/// Decodes %XX, and `+` as a space if asked to. What is no %XX stays as it is.
+/// Decodes %XX, and `+` as a space if `plus_is_space`. Other characters are copied.
 pub(crate) fn unescape(text: &[u8], plus_is_space: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut at = 0;

@@ -1,8 +1,8 @@
 //! A request of a VM and its response in progress.
-//! In: the head and the body of a request; what a script sets. Out: parts of the request, the fields of the response.
+//! In: the head and the body of a request; changes by a script. Out: parts of the request, the fields of the response.
 //! Never: outlives its response, except for its buffers.
-//! Limits: `FIELDS_BYTES_MAX` of response fields, those of `Overrides` and `OwnedHead`; buffers above `SPARE_BYTES_MAX`
-//! are not kept.
+//! Limits: `FIELDS_BYTES_MAX` of response fields, those of `Overrides` and `OwnedHead`; buffers above `SPARE_BYTES_MAX` are not
+//! kept.
 //! Invariant: only a request of `on_access` has changes.
 
 use core::net::IpAddr;
@@ -17,7 +17,7 @@ use crate::body::BodyFlow;
 use crate::reply::ReplyHead;
 use crate::schedule::TaskId;
 
-/// Bytes of the header fields of one response, and of one request to a server.
+/// Maximum number of bytes of the header fields of one response, and of one request to a server.
 pub(crate) const FIELDS_BYTES_MAX: usize = 16 * 1024;
 /// The largest buffer that is kept.
 const SPARE_BYTES_MAX: usize = 16 * 1024;
@@ -56,7 +56,7 @@ const REQUEST_REFUSED: [(&str, &str); 13] = [
     ("via", "protects against loops"),
 ];
 
-/// Fields that a script cannot set in a request of its own, and why.
+/// Fields that a script cannot set in a request that it sends, and why.
 const OUTGOING_REFUSED: [(&str, &str); 11] = [
     ("connection", CONNECTION),
     ("content-length", "is computed from the body"),
@@ -93,7 +93,7 @@ pub(crate) fn check_reply_field(name: &[u8], value: Option<&[u8]>) -> Result<(),
     check_field(name, value, &REPLY_REFUSED)
 }
 
-/// How far the response of an exchange is.
+/// The state of the response of an exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Response {
     /// Nothing was sent.
@@ -104,7 +104,7 @@ pub(crate) enum Response {
     Ended,
 }
 
-/// What the return of a handler does to a response that the script has not completed.
+/// The effect of a handler's return on a response that the script has not completed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) enum AtReturn {
     /// Nothing.
@@ -112,15 +112,15 @@ pub(crate) enum AtReturn {
     Nothing,
     /// It completes the response.
     Completes,
-    /// It completes the response if the script has done something to it: a handler that sets a status and forgets `finish`
-    /// refuses the request. Otherwise the request is forwarded.
+    /// It completes the response if the script has used the response: a handler that sets a status and forgets `finish` refuses
+    /// the request. Otherwise the request is forwarded.
     CompletesTouched,
 }
 
 /// A request and its response in progress.
 #[derive(Debug)]
 pub struct ScriptRequest {
-    /// The server's name of the exchange.
+    /// The worker's tag of the exchange.
     pub(crate) tag: u64,
     /// The head of the request.
     head: OwnedHead,
@@ -134,19 +134,19 @@ pub struct ScriptRequest {
     params: Vec<(Range<usize>, Range<usize>)>,
     /// The body of the request.
     body: Vec<u8>,
-    /// What `on_access` may choose, and has chosen; `None` for other handlers.
+    /// The choices of `on_access`; `None` for other handlers.
     access: Option<Access>,
     /// The fields that `on_access` has set or removed.
     changes: Overrides,
     /// The fields of the response: `name: value` and a line feed each.
     pub(crate) answer_fields: Vec<u8>,
-    /// Written and not yet sent.
+    /// The part of the body that was written and not yet sent.
     pub(crate) written: Vec<u8>,
     pub(crate) status: u16,
     pub(crate) response: Response,
     /// The script has set or written something of the response.
     pub(crate) is_touched: bool,
-    /// What the return of the handler that runs does.
+    /// The effect of the return of the handler that runs.
     pub(crate) at_return: AtReturn,
     /// The coroutine of its handler, while it waits.
     pub(crate) task: TaskId,
@@ -163,22 +163,22 @@ pub struct ScriptRequest {
 struct Access {
     /// The names of the pools that may be chosen.
     pools: Arc<[String]>,
-    /// The chosen one, by its place in `pools`.
+    /// The chosen pool, by its place in `pools`.
     pool: Option<usize>,
     /// The script has set the path.
     has_path: bool,
 }
 
-/// What the server knows about a request besides its head.
+/// The worker's facts about a request besides its head.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin<'a> {
-    /// The server's name of the exchange.
+    /// The worker's tag of the exchange.
     pub tag: u64,
     /// The client's address.
     pub client: ClientName<'a>,
     /// The user, if the request was authenticated.
     pub user: Option<&'a str>,
-    /// The request was sent by https.
+    /// The request was sent over https.
     pub is_https: bool,
     /// The parameters of the route's path.
     pub params: &'a [(String, String)],
@@ -211,11 +211,11 @@ enum Address {
 /// A request after `on_access`.
 #[derive(Default, Debug)]
 pub struct Rewritten {
-    /// Its head, with another path or query if the script has changed them.
+    /// The head, with the path and the query of the script if it has changed them.
     pub head: OwnedHead,
     /// The fields that the server gets in place of received ones.
     pub fields: Overrides,
-    /// The path is that of the script.
+    /// The script has set the path.
     pub has_path: bool,
     /// The chosen pool, by its place in `Origin::pools`.
     pub pool: Option<usize>,
@@ -367,7 +367,7 @@ impl ScriptRequest {
         self.params.iter().map(|(name, value)| (self.get(name), self.get(value)))
     }
 
-    /// Adds to the body of the request. Returns the bytes it has then.
+    /// Appends to the body of the request. Returns the size of the body.
     pub(crate) fn add_body(&mut self, data: &[u8]) -> usize {
         self.body.extend_from_slice(data);
         self.body.len()
@@ -384,9 +384,9 @@ impl ScriptRequest {
         }
     }
 
-    /// Removes what asks for a part of the content: a part does not show the hook on bodies what precedes it. The changes of
-    /// a new request have room.
-    pub(crate) fn ask_for_whole_content(&mut self) {
+    /// Removes the fields that request a part of the content, because `on_body` could not see the content before that part. The
+    /// changes of a new request have room.
+    pub(crate) fn remove_ranges(&mut self) {
         for name in ["range", "if-range"] {
             let _ = self.changes.remove(name);
         }
@@ -418,10 +418,10 @@ impl ScriptRequest {
         let checked = check_value(value.unwrap_or_default());
         let name = text_of(name)?;
         if is_claim(name, CERTIFICATE_CLAIM) {
-            return Err(format!("{name} states the client certificate that Tidegate verified"));
+            return Err(format!("{name} describes the client certificate that Tidegate verified"));
         }
         if let (true, Err(_)) = (replaces, &checked) {
-            // The received field must not pass in place of the refused value, even if the script ignores the error.
+            // The received field must not be forwarded in place of the refused value, even if the script ignores the error.
             self.changes.remove(name)?;
         }
         checked?;
@@ -439,15 +439,13 @@ impl ScriptRequest {
         let found = access.pools.iter().position(|pool| pool.as_bytes() == name);
         if found.is_none() {
             let name = String::from_utf8_lossy(name).into_owned();
-            return Err(format!(
-                "the pool {name:?} is not among those that `hooks` of the route allows"
-            ));
+            return Err(format!("the pool {name:?} is not among `pools` in `hooks` of the route"));
         }
         access.pool = found;
         Ok(())
     }
 
-    /// Exchanges the request, as changed, for buffers.
+    /// Swaps the changed request with `into`, which provides buffers.
     pub(crate) fn take(&mut self, into: &mut Rewritten) {
         core::mem::swap(&mut self.head, &mut into.head);
         core::mem::swap(&mut self.changes, &mut into.fields);
@@ -491,8 +489,8 @@ impl ScriptRequest {
         lines(&self.answer_fields).any(|line| is_field(line, name))
     }
 
-    /// States the type of the content, unless the script has done so.
-    pub(crate) fn state_type(&mut self, media_type: &[u8]) {
+    /// Sets Content-Type, unless the script has set it.
+    pub(crate) fn set_default_type(&mut self, media_type: &[u8]) {
         if self.response == Response::Expected && !self.has_answer_field(b"content-type") {
             self.answer_fields.extend_from_slice(b"Content-Type: ");
             self.answer_fields.extend_from_slice(media_type);
@@ -521,7 +519,7 @@ fn check_name(name: &[u8], refused: &[(&str, &str)]) -> Result<(), String> {
     if !is_token(name) {
         return Err("not a valid name of a header field".to_owned());
     }
-    // Some programs behind a proxy take `_` for `-`.
+    // Some programs behind a proxy treat `_` as `-`.
     let is_same = |(one, other): (&u8, u8)| match one {
         b'_' => other == b'-',
         one => one.to_ascii_lowercase() == other,
@@ -545,7 +543,7 @@ fn check_value(value: &[u8]) -> Result<(), &'static str> {
 }
 
 fn text_of(bytes: &[u8]) -> Result<&str, &'static str> {
-    core::str::from_utf8(bytes).map_err(|_| "the text must be ASCII")
+    core::str::from_utf8(bytes).map_err(|_| "the path and the query must be ASCII")
 }
 
 /// The fields of a response, as names and values.

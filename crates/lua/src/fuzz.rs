@@ -1,5 +1,7 @@
-//! The body of the fuzz target `lua_api`. The test that replays the corpus runs it too; the test of wrong use shares its scripts.
-//! In: any bytes: which interface, and then calls: a function, and choices of its arguments. Out: nothing; panics if a check fails.
+//! The body of the fuzz target `lua_api`. The test that replays the corpus also runs it; the test of wrong use shares its
+//! scripts.
+//! In: any bytes: the interface, and then calls: a function, and choices for its arguments. Out: nothing; panics if a check
+//! fails.
 //! Checks: no panic; a callback fails only by its budget; the VM serves the next request.
 //! Limits: `CALLS_MAX` calls of an input, `STEPS_MAX` continuations after a call.
 //! Never: called on the data path.
@@ -28,13 +30,13 @@ const NGX: &str = include_str!("fuzz/ngx.lua");
 /// The content phase of the layer `ngx`.
 pub const NGX_CONTENT: &str = "served(ngx.var.uri, ngx.req.get_body_data() or '', ngx.print)";
 
-/// A script that calls what a request chooses, of the module `tide`.
+/// A script that calls the functions of the module `tide` that requests choose.
 #[must_use]
 pub fn tide_script() -> String {
     format!("{WALK}{TIDE}")
 }
 
-/// The script of the phase `init` that calls what `NGX_CONTENT` chooses, of the layer `ngx`.
+/// The script of the phase `init`: calls the functions of the layer `ngx` that `NGX_CONTENT` chooses.
 #[must_use]
 pub fn ngx_script() -> String {
     format!("{WALK}{NGX}")
@@ -92,11 +94,11 @@ impl Walker {
         };
         let text = if is_ngx { NGX_CONTENT.to_owned() } else { tide_script() };
         let vm = Vm::load(&script(text), &bounds, facts, Box::new(|_| Ok(None)));
-        let vm = vm.unwrap_or_else(|failure| panic!("the walk does not load: {failure}"));
+        let vm = vm.unwrap_or_else(|failure| panic!("the script does not load: {failure}"));
         Self { vm, nanos: 1_000_000_000, outbox: Outbox::default(), answer: Vec::new() }
     }
 
-    /// Calls the function with this number. `choices` decide about its arguments.
+    /// Calls the function with this number. `choices` determine its arguments.
     fn call(&mut self, number: usize, choices: &[u8]) {
         let end = self.get(&format!("/{number}"), choices);
         if let CallbackEnd::Failed(failure) = &end {
@@ -104,7 +106,7 @@ impl Walker {
         }
     }
 
-    /// The VM answers, unless the script keeps too much memory.
+    /// Checks that the VM answers, unless the script keeps too much memory.
     fn check(&mut self) {
         self.vm.collect_garbage();
         let end = self.get("/alive", b"");
@@ -134,7 +136,7 @@ impl Walker {
         end
     }
 
-    /// Carries out the effects, and continues what can continue.
+    /// Carries out the effects, and continues the coroutines that are ready.
     fn settle(&mut self) {
         for _ in 0..STEPS_MAX {
             self.reply();
@@ -150,7 +152,7 @@ impl Walker {
         while self.vm.take_closed_datagrams().is_some() {}
     }
 
-    /// Plays the server: connections and sockets open and get something, everything else fails.
+    /// Acts as the worker: opens connections and sockets and sends data to them; lets everything else fail.
     fn reply(&mut self) {
         let mut outbox = core::mem::take(&mut self.outbox);
         self.vm.take_outbox(&mut outbox);

@@ -1,9 +1,9 @@
 //! The data that a VM's scripts work on: requests, responses in progress, and the effects that the scripts cause.
-//! In: requests from the server; calls of native functions. Out: `Effect`s, which the server carries out in order.
+//! In: requests from the worker; calls of native functions. Out: `Effect`s, which the worker carries out in order.
 //! Never: sends a byte; keeps a request after its response.
-//! Limits: `EXCHANGES_MAX` requests at once; those of `exchange.rs`; `OUTPUT_BYTES_MAX` of bodies and messages between
-//! two waits; `LOG_LINES_MAX` lines of log between two waits; those of `schedule.rs`. `write` sends by
-//! itself, and waits for the client, once `WRITTEN_BYTES_MAX` are collected.
+//! Limits: `EXCHANGES_MAX` requests at once; those of `exchange.rs`; `OUTPUT_BYTES_MAX` of bodies and messages between two
+//! waits; `LOG_LINES_MAX` lines of log between two waits; those of `schedule.rs`. `write` sends by itself, and waits for the
+//! client, once `WRITTEN_BYTES_MAX` are collected.
 //! Invariant: an id of an ended exchange matches nothing. A response is answered, or begun and ended, exactly once.
 
 use core::net::SocketAddr;
@@ -26,31 +26,31 @@ use crate::shared::Dictionary;
 use crate::sockets::{SocketId, Sockets};
 use crate::vm::{Bounds, Handler, ON_START, Script};
 
-/// Requests that a VM serves at once.
+/// Maximum number of requests that a VM serves at once.
 pub const EXCHANGES_MAX: usize = 65_536;
-/// WebSocket clients that a VM serves at once.
+/// Maximum number of WebSocket clients that a VM serves at once.
 const CLIENTS_MAX: usize = 1 << 24;
-/// Bytes of the reason in a Close frame (RFC 6455 section 5.5).
+/// Maximum number of bytes of the reason in a Close frame (RFC 6455 section 5.5).
 const CLOSE_REASON_BYTES_MAX: usize = 123;
-/// Bytes of a body that are collected before they are sent.
+/// Number of bytes of a body that are collected before they are sent.
 pub(crate) const WRITTEN_BYTES_MAX: usize = 256 * 1024;
-/// Bytes that one callback may send without waiting.
+/// Maximum number of bytes that one callback may send without waiting.
 pub const OUTPUT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The error if a callback sends more.
 pub(crate) const TOO_MUCH: &str = "a callback may send up to 16 MiB";
 /// The size of the dictionaries of tests.
 const TEST_DICTIONARY_BYTES: usize = 1024 * 1024;
-/// Lines that one callback may log.
+/// Maximum number of lines that one callback may log.
 const LOG_LINES_MAX: u32 = 100;
-/// Bytes of one line of the log.
+/// Maximum number of bytes of one line of the log.
 const LOG_BYTES_MAX: usize = 2048;
-/// Buffers of ended exchanges that are kept for the next ones.
+/// Maximum number of ended exchanges that are kept for their buffers.
 const SPARE_MAX: usize = 64;
 
 /// Names an exchange of a VM.
 pub type ScriptRequestId = Id<Box<ScriptRequest>>;
 
-/// How serious a line of the log is.
+/// The severity of a line of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Level {
     /// Something failed.
@@ -61,12 +61,12 @@ pub enum Level {
     Info,
 }
 
-/// What a script ordered. Ranges refer to `Outbox::bytes`.
+/// An effect that a script requests. Ranges refer to `Outbox::bytes`.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Effect {
     /// The complete response of an exchange.
     Answer {
-        /// The server's name of the exchange.
+        /// The worker's tag of the exchange.
         tag: u64,
         /// The status.
         status: u16,
@@ -77,7 +77,7 @@ pub enum Effect {
     },
     /// The head of a response whose body follows in pieces.
     Begin {
-        /// The server's name of the exchange.
+        /// The worker's tag of the exchange.
         tag: u64,
         /// The status.
         status: u16,
@@ -86,7 +86,7 @@ pub enum Effect {
     },
     /// A piece of the body.
     Data {
-        /// The server's name of the exchange.
+        /// The worker's tag of the exchange.
         tag: u64,
         /// The bytes.
         body: Range<usize>,
@@ -95,27 +95,27 @@ pub enum Effect {
     },
     /// A message for a WebSocket client.
     Send {
-        /// The server's name of the client.
+        /// The worker's tag of the client.
         tag: u64,
-        /// It is text, not binary.
+        /// The message is text, not binary.
         is_text: bool,
         /// The message.
         data: Range<usize>,
     },
     /// The end of a WebSocket connection.
     Close {
-        /// The server's name of the client.
+        /// The worker's tag of the client.
         tag: u64,
         /// The code of the Close frame.
         code: u16,
-        /// The reason in it.
+        /// The reason in the Close frame.
         reason: Range<usize>,
     },
     /// A message for a client of another worker.
     SendRemote {
         /// The client.
         to: RemoteClient,
-        /// It is text, not binary.
+        /// The message is text, not binary.
         is_text: bool,
         /// The message.
         data: Range<usize>,
@@ -126,17 +126,17 @@ pub enum Effect {
         to: RemoteClient,
         /// The code of the Close frame.
         code: u16,
-        /// The reason in it.
+        /// The reason in the Close frame.
         reason: Range<usize>,
     },
-    /// The VM wants to know when the client of a begun response has read what was sent (`Vm::note_drained`).
+    /// A request to report when the client of a begun response has read what was sent (`Vm::note_drained`).
     AwaitDrain {
-        /// The server's name of the exchange.
+        /// The worker's tag of the exchange.
         tag: u64,
     },
     /// The script of `on_body` has read the part of the server's body for which the server had to wait.
     BodyRoom {
-        /// The server's name of the request.
+        /// The worker's tag of the request.
         tag: u64,
     },
     /// A message for the subscribers of a channel, in all VMs of all applications.
@@ -148,7 +148,7 @@ pub enum Effect {
     },
     /// A call of the server API of a push hub, whose result goes to `Vm::complete`.
     Push {
-        /// The VM's name of the call.
+        /// The VM's id of the call.
         operation: OperationId,
         /// The name of the hub.
         hub: Range<usize>,
@@ -159,65 +159,65 @@ pub enum Effect {
     },
     /// A request for a server, whose response goes to `Vm::complete_request`.
     Http {
-        /// The VM's name of the request.
+        /// The VM's id of the request.
         operation: OperationId,
         /// The request.
         request: Box<Outgoing>,
     },
-    /// A connection to a server of a pool. The server reports its begin, its bytes and its end to the VM (`sockets.rs`).
+    /// A connection to a server of a pool. The worker reports its start, its bytes and its end to the VM (`sockets.rs`).
     Connect {
-        /// The VM's name of the socket.
+        /// The VM's id of the socket.
         socket: SocketId,
         /// The pool, by its place in `Facts::pools`.
         pool: usize,
     },
     /// Bytes for the server of a socket.
     SocketSend {
-        /// The server's name of the socket.
+        /// The worker's tag of the socket.
         tag: u64,
         /// The bytes.
         data: Range<usize>,
     },
     /// The script has read from a socket whose server had to wait.
     SocketResume {
-        /// The server's name of the socket.
+        /// The worker's tag of the socket.
         tag: u64,
     },
     /// A socket is kept for later, or is used again.
     SocketIdle {
-        /// The server's name of the socket.
+        /// The worker's tag of the socket.
         tag: u64,
         /// How long it is kept; `None`: it is used again.
         span: Option<Span>,
     },
-    /// A look-up of records, whose result goes to `Vm::complete`.
+    /// A lookup of records, whose result goes to `Vm::complete`.
     Lookup {
-        /// The VM's name of the look-up.
+        /// The VM's id of the lookup.
         operation: OperationId,
-        /// What is asked.
+        /// The name and the kind of record.
         question: Box<Question>,
     },
-    /// A socket for datagrams. The server reports its opening, its datagrams and its end to the VM (`datagrams.rs`).
+    /// A socket for datagrams. The worker reports its opening, its datagrams and its end to the VM (`datagrams.rs`).
     OpenDatagrams {
-        /// The VM's name of the socket.
+        /// The VM's id of the socket.
         socket: DatagramSocketId,
         /// The address that it talks to.
         peer: SocketAddr,
     },
     /// A datagram, whose result goes to `Vm::complete`.
     SendDatagram {
-        /// The VM's name of the order.
+        /// The VM's id of the operation.
         operation: OperationId,
-        /// The server's name of the socket.
+        /// The worker's tag of the socket.
         tag: u64,
         /// The bytes.
         data: Range<usize>,
     },
-    /// An order for the runner of tests, whose result goes to `Vm::complete`. Only in the VMs of tests.
+    /// A command for the runner of tests, whose result goes to `Vm::complete`. Only in the VMs of tests.
     Test {
-        /// The VM's name of the order.
+        /// The VM's id of the operation.
         operation: OperationId,
-        /// What to do.
+        /// The command.
         method: Range<usize>,
         /// Its arguments, as JSON.
         arguments: Range<usize>,
@@ -226,7 +226,7 @@ pub enum Effect {
     },
     /// A line for the log.
     Log {
-        /// How serious it is.
+        /// The severity.
         level: Level,
         /// The text.
         text: Range<usize>,
@@ -245,7 +245,7 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Removes all effects and keeps the memory, unless it is much.
+    /// Removes all effects. Keeps the memory up to 1 MiB.
     pub fn clear(&mut self) {
         self.effects.clear();
         self.bytes.clear();
@@ -281,9 +281,9 @@ pub struct Facts {
     pub settings: Vec<u8>,
     /// The seed of `math.random`.
     pub seed: u64,
-    /// The number of the VM among those that this worker has had.
+    /// The number of the VM among all VMs that this worker has had.
     pub life: u32,
-    /// The number in the ids of clients: that of the first VM of those that have handed over their clients.
+    /// The number in the ids of clients: the number of the first VM in the series of VMs that have handed over these clients.
     pub client_life: u32,
     /// The dictionaries of the application, by name.
     pub shared: Vec<(String, Arc<Dictionary>)>,
@@ -291,22 +291,22 @@ pub struct Facts {
     pub hubs: Arc<[String]>,
     /// The names of the pools to which the application may send requests.
     pub pools: Vec<String>,
-    /// The interface that the script was written for, if it is another one.
+    /// The interface that the script was written for, if it is not the module `tide`.
     pub layer: Option<Layer>,
-    /// The scripts of the phases besides that of the application, by name. Only of the layer `Ngx`.
+    /// The scripts of the phases besides the script of the application, by name. Only for the layer `Ngx`.
     pub phases: Vec<(String, Script)>,
 }
 
 /// An interface besides the module `tide`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Layer {
-    /// That of LAppS.
+    /// LAppS.
     Lapps,
-    /// That of OpenResty.
+    /// OpenResty.
     Ngx,
 }
 
-/// A function that finds the source of a module: its file name and text.
+/// A function that finds a module: its file name and its source.
 pub type FindModule = Box<dyn Fn(&str) -> Result<Option<(String, Vec<u8>)>, String>>;
 
 /// Names a WebSocket client of a VM.
@@ -326,7 +326,7 @@ pub struct RemoteClient {
 /// A WebSocket client.
 #[derive(Debug)]
 pub struct Client {
-    /// The server's name of the client.
+    /// The worker's tag of the client.
     pub(crate) tag: u64,
     /// Messages are still delivered.
     pub(crate) is_open: bool,
@@ -334,7 +334,7 @@ pub struct Client {
     pub(crate) is_reserved: bool,
     /// The coroutine of its handler, while it waits.
     pub(crate) task: TaskId,
-    /// Bytes that wait for the client, as far as known: those sent since the server last counted them.
+    /// Bytes that wait for the client: the worker's last count, and those sent since.
     pub(crate) queued: usize,
     /// The request that opened the connection, until `on_open` has ended.
     pub(crate) request: ScriptRequestId,
@@ -342,25 +342,25 @@ pub struct Client {
 
 /// The data of one VM; see the module header.
 pub(crate) struct Host {
-    /// What the scripts can learn about the application and the worker.
+    /// The facts about the application and the worker that scripts can read.
     pub(crate) facts: Facts,
     /// Finds the source of a module that a script requires.
     pub(crate) find_module: FindModule,
-    /// What the callbacks since the last `Vm::take_outbox` have ordered.
+    /// The effects of the callbacks since the last `Vm::take_outbox`.
     pub(crate) outbox: Outbox,
     /// The requests whose responses are in progress.
     pub(crate) exchanges: Slab<Box<ScriptRequest>>,
     /// The WebSocket clients.
     pub(crate) clients: Slab<Client>,
-    /// How many of them are reserved.
+    /// How many entries of `clients` are reserved.
     pub(crate) reserved: usize,
     /// The state of the client that is handed over.
-    pub(crate) carried: Vec<u8>,
+    pub(crate) handover_state: Vec<u8>,
     /// When the VM ends; `None` unless other code has taken its place.
     pub(crate) retires_at: Option<Moment>,
     /// Seconds since 1970.
     pub(crate) unix_seconds: f64,
-    /// Nanoseconds of the server's clock.
+    /// Nanoseconds of the worker's clock.
     pub(crate) now_nanos: u64,
     /// The callback that runs cannot wait.
     pub(crate) cannot_wait: bool,
@@ -368,9 +368,9 @@ pub(crate) struct Host {
     pub(crate) wait: Wait,
     /// Coroutines that wait, and jobs.
     pub(crate) schedule: Schedule,
-    /// What the server carries out for coroutines that wait.
+    /// The operations that the worker carries out for coroutines that wait.
     pub(crate) operations: Slab<Operation>,
-    /// Those of them that are requests to servers, and open sockets: up to `requests_max`.
+    /// The number of requests to servers and of open sockets: up to `requests_max`.
     pub(crate) outgoing: usize,
     /// Requests to servers and sockets that may be in progress at once.
     pub(crate) requests_max: usize,
@@ -382,17 +382,17 @@ pub(crate) struct Host {
     pub(crate) drawn: u64,
     /// Keys of frames that were drawn and not used.
     pub(crate) mask_keys: Vec<MaskKey>,
-    /// CallbackOwner handler runs at present.
+    /// The owner of the handler that runs.
     pub(crate) owner: Owner,
-    /// It is `on_start`.
+    /// The handler that runs is `on_start`.
     pub(crate) is_starting: bool,
-    /// The server's names of requests whose coroutines were cancelled, until `Vm::take_cancelled`.
+    /// The worker's tags of requests whose coroutines were cancelled, until `Vm::take_cancelled`.
     pub(crate) cancelled: Vec<u64>,
     /// The coroutine of the broadcast that is being delivered, while it waits.
     pub(crate) broadcast: TaskId,
     /// Clients whose `on_open` has not ended: each keeps a request.
     opening: usize,
-    /// The handlers of the script: a bit each.
+    /// The handlers of the script: one bit for each handler.
     pub(crate) handlers: u32,
     /// Lines logged in this callback.
     lines: u32,
@@ -417,7 +417,7 @@ impl Host {
             exchanges: Slab::new(EXCHANGES_MAX),
             clients: Slab::new(CLIENTS_MAX),
             reserved: 0,
-            carried: Vec::new(),
+            handover_state: Vec::new(),
             retires_at: None,
             unix_seconds: 0.0,
             now_nanos: 0,
@@ -455,7 +455,7 @@ impl Host {
         Moment::from_nanos(self.now_nanos)
     }
 
-    /// Requests whose responses the server expects.
+    /// Requests whose responses the worker expects.
     pub(crate) fn requests(&self) -> usize {
         self.exchanges.len() - self.opening
     }
@@ -476,7 +476,7 @@ impl Host {
         let mut exchange = self.spare.pop().unwrap_or_default();
         exchange.set(head, origin);
         if origin.pools.is_some() && self.handlers & (1 << Handler::Body as u32) != 0 {
-            exchange.ask_for_whole_content();
+            exchange.remove_ranges();
         }
         self.exchanges.insert(exchange).ok()
     }
@@ -580,7 +580,7 @@ impl Host {
         Ok(())
     }
 
-    /// What was written and not sent, which the caller adds to and puts back.
+    /// Takes the part of a body that was written and not sent. The caller appends to it and puts it back.
     pub(crate) fn take_written(&mut self, id: ScriptRequestId) -> Option<Vec<u8>> {
         let exchange = self.exchanges.get_mut(id)?;
         let is_open = exchange.response != Response::Ended;
@@ -592,7 +592,7 @@ impl Host {
         if let Some(exchange) = self.exchanges.get_mut(id) {
             exchange.written = written;
             exchange.is_touched = true;
-            exchange.state_type(b"application/json");
+            exchange.set_default_type(b"application/json");
         }
     }
 
@@ -610,7 +610,7 @@ impl Host {
             Response::Ended => return Err(ENDED),
             Response::Expected => {
                 exchange.is_touched = true;
-                exchange.state_type(b"text/plain; charset=utf-8");
+                exchange.set_default_type(b"text/plain; charset=utf-8");
                 exchange.response = Response::Begun;
                 let fields = outbox.push(&exchange.answer_fields);
                 let (tag, status) = (exchange.tag, exchange.status);
@@ -635,7 +635,7 @@ impl Host {
             Response::Ended => return Err(ENDED),
             Response::Expected => {
                 if !exchange.written.is_empty() {
-                    exchange.state_type(b"text/plain; charset=utf-8");
+                    exchange.set_default_type(b"text/plain; charset=utf-8");
                 }
                 let fields = outbox.push(&exchange.answer_fields);
                 let body = outbox.push(&exchange.written);
@@ -652,7 +652,7 @@ impl Host {
         Ok(())
     }
 
-    /// A handler of a request begins, whose return does this.
+    /// A handler of a request begins. `at_return`: the effect of its return.
     pub(crate) fn note_handler(&mut self, id: ScriptRequestId, at_return: AtReturn) {
         if let Some(exchange) = self.exchanges.get_mut(id) {
             exchange.at_return = at_return;
@@ -673,7 +673,7 @@ impl Host {
         }
     }
 
-    /// A handler of a request has ended itself (`ngx.exit`). What `on_access` has set counts only at its return.
+    /// A handler of a request has ended itself (`ngx.exit`). Changes by `on_access` count only at its return.
     pub(crate) fn note_left(&mut self, id: ScriptRequestId) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         match core::mem::take(&mut exchange.at_return) {
@@ -708,7 +708,7 @@ impl Host {
         }
     }
 
-    /// `on_open` of a client has ended, if it had not before.
+    /// `on_open` of a client has ended. Does nothing if it had ended before.
     pub(crate) fn end_opening(&mut self, id: ClientId) {
         if let Some(client) = self.clients.get_mut(id)
             && !client.request.is_none()
@@ -728,7 +728,7 @@ impl Host {
         }
     }
 
-    /// The server's name of a client whose connection is open.
+    /// The worker's tag of a client whose connection is open.
     pub(crate) fn client(&self, id: ClientId) -> Result<u64, &'static str> {
         match self.clients.get(id) {
             Some(client) if client.is_open => Ok(client.tag),
@@ -764,12 +764,12 @@ impl Host {
     }
 
     /// Whether another VM of the application on the same worker may have clients: a VM with earlier or with later code.
-    pub(crate) fn has_relatives(&self) -> bool {
+    pub(crate) fn has_other_vms(&self) -> bool {
         self.retires_at.is_some() || self.reserved > 0
     }
 
     /// Sends a message to a client of another VM.
-    pub(crate) fn send_away(
+    pub(crate) fn send_remote(
         &mut self,
         to: RemoteClient,
         data: &[u8],
@@ -790,7 +790,7 @@ impl Host {
     }
 
     /// Ends a connection of a client of another VM.
-    pub(crate) fn close_away(
+    pub(crate) fn close_remote(
         &mut self,
         to: RemoteClient,
         code: u32,

@@ -1,7 +1,7 @@
 //! Lua applications: VMs, their budgets, their sandbox and their API.
-//! In: scripts, requests, time. Out: effects: responses and lines of the log, which the server carries out.
-//! Never: opens a socket or a file, starts a thread; asks which protocol a client speaks. The only clock is that of the
-//! budgets (`engine/guard.rs`); in the simulator, budgets count instructions and there is none.
+//! In: scripts, requests, time. Out: effects such as responses and lines of the log, which the worker carries out.
+//! Never: opens a socket or a file, starts a thread; asks which protocol a client speaks. Only budgets use a clock
+//! (`engine/guard.rs`); in the simulator, budgets count instructions instead.
 //! Limits: `Bounds`, and those in the headers of the modules.
 //! Invariant: a script never ends the process, never runs longer than its budget, and never reads memory that was freed.
 //! `unsafe` is in `engine/` only, because LuaJIT's interface is a C library.

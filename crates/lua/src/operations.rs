@@ -1,9 +1,9 @@
-//! Operations that a script starts, and whose results its coroutine waits for.
-//! In: operations that scripts start, results of the server. Out: effects; results, each taken once.
-//! Never: waits for the server: a result may come in any later turn.
+//! Operations that a script starts and whose results its coroutine awaits.
+//! In: operations that scripts start, results of the worker. Out: effects; results, each taken once.
+//! Never: waits for the worker: a result may come in any later turn.
 //! Limits: `OPERATIONS_MAX` operations of a VM; those of `outgoing.rs` for requests.
-//! Invariant: an operation ends when its coroutine continues or is cancelled; a later result matches nothing. If the server
-//! has named a request in progress and its coroutine is cancelled, the server learns that (`take_cancelled`).
+//! Invariant: an operation ends when its coroutine continues or is cancelled; a later result matches nothing. If the worker has
+//! begun a request and its coroutine is cancelled, the worker gets the tag of the request (`take_cancelled`).
 
 use tidegate_base::Id;
 use tidegate_wire::dns::Question;
@@ -12,13 +12,13 @@ use crate::host::{Effect, Host, OUTPUT_BYTES_MAX, TOO_MUCH};
 use crate::outgoing::Response;
 use crate::schedule::{TaskId, Wake};
 
-/// Operations of a VM in progress.
+/// Maximum number of operations of a VM in progress.
 pub(crate) const OPERATIONS_MAX: usize = 65_536;
 
 /// Names an operation.
 pub type OperationId = Id<Operation>;
 
-/// What an operation has brought.
+/// The result of an operation that has succeeded.
 pub(crate) enum Outcome {
     /// Bytes.
     Bytes(Vec<u8>),
@@ -29,7 +29,7 @@ pub(crate) enum Outcome {
 /// The result of an operation, or why it has failed.
 pub(crate) type Reply = Result<Outcome, String>;
 
-/// What an operation is.
+/// The kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OperationKind {
     /// A call whose result comes soon, and is dropped if the coroutine is gone.
@@ -40,9 +40,9 @@ pub(crate) enum OperationKind {
 
 /// An operation in progress.
 pub struct Operation {
-    /// What it is.
+    /// The kind.
     kind: OperationKind,
-    /// The server's name of a request that it has begun and not completed.
+    /// The worker's tag of a request that has begun and not ended.
     tag: Option<u64>,
     /// The coroutine that waits for it; `Id::NONE` before it waits.
     task: TaskId,
@@ -51,14 +51,14 @@ pub struct Operation {
 }
 
 impl Host {
-    /// Orders a call of the server API of a push hub. The arguments are JSON.
-    pub(crate) fn order_push(
+    /// Starts a call of the server API of a push hub. The arguments are JSON.
+    pub(crate) fn start_push_call(
         &mut self,
         hub: &[u8],
         method: &[u8],
         arguments: &[u8],
     ) -> Result<OperationId, &'static str> {
-        let operation = self.order(arguments.len(), OperationKind::Call)?;
+        let operation = self.start_operation(arguments.len(), OperationKind::Call)?;
         let hub = self.outbox.push(hub);
         let method = self.outbox.push(method);
         let arguments = self.outbox.push(arguments);
@@ -66,21 +66,21 @@ impl Host {
         Ok(operation)
     }
 
-    /// Orders the look-up of a name.
-    pub(crate) fn order_lookup(&mut self, question: Question) -> Result<OperationId, &'static str> {
-        let operation = self.order(0, OperationKind::Call)?;
+    /// Starts the lookup of a name.
+    pub(crate) fn start_lookup(&mut self, question: Question) -> Result<OperationId, &'static str> {
+        let operation = self.start_operation(0, OperationKind::Call)?;
         self.outbox.effects.push(Effect::Lookup { operation, question: Box::new(question) });
         Ok(operation)
     }
 
-    /// Orders something of the runner of tests. The arguments are JSON.
-    pub(crate) fn order_test(
+    /// Starts a command of the runner of tests. The arguments are JSON.
+    pub(crate) fn start_test_call(
         &mut self,
         method: &[u8],
         arguments: &[u8],
         data: &[u8],
     ) -> Result<OperationId, &'static str> {
-        let operation = self.order(arguments.len() + data.len(), OperationKind::Call)?;
+        let operation = self.start_operation(arguments.len() + data.len(), OperationKind::Call)?;
         let method = self.outbox.push(method);
         let arguments = self.outbox.push(arguments);
         let data = self.outbox.push(data);
@@ -88,8 +88,8 @@ impl Host {
         Ok(operation)
     }
 
-    /// Begins an operation with so many bytes of arguments.
-    pub(crate) fn order(
+    /// Starts an operation with this number of bytes of arguments.
+    pub(crate) fn start_operation(
         &mut self,
         bytes: usize,
         kind: OperationKind,
@@ -115,7 +115,7 @@ impl Host {
         }
     }
 
-    /// The server has begun a request, and calls it `tag`. Returns false if the operation has ended before.
+    /// The worker has begun a request; `tag` is its tag. Returns false if the operation has ended before.
     pub(crate) fn note_begun(&mut self, id: OperationId, tag: u64) -> bool {
         let Some(operation) = self.operations.get_mut(id) else { return false };
         if operation.task.is_none() {
@@ -127,7 +127,7 @@ impl Host {
         true
     }
 
-    /// The server has carried out an operation, which may have ended before.
+    /// The worker has carried out an operation, which may have ended before.
     pub(crate) fn complete(&mut self, id: OperationId, reply: Reply) {
         if self.operations.get(id).is_some_and(|operation| operation.task.is_none()) {
             self.operations.remove(id);

@@ -1,8 +1,8 @@
 //! Requests that a script sends to servers (`tide.http.request`).
-//! In: the parts of a request, which the prelude has put together. Out: `Effect::Http`; the response continues the script.
+//! In: the parts of a request, from the prelude. Out: `Effect::Http`; the response continues the script.
 //! Never: chooses a server, or an address: a request goes to a pool that the application may use.
-//! Limits: `Bounds::requests_max` requests of a VM in progress; `TARGET_BYTES_MAX` of a path with its query,
-//! `HOST_BYTES_MAX` of a host, and the bounds of fields (`exchange.rs`); `RESPONSE_BYTES_MAX` of the content of a response.
+//! Limits: `Bounds::requests_max` requests of a VM in progress; `TARGET_BYTES_MAX` of a path with its query, `HOST_BYTES_MAX`
+//! of a host, and the bounds of fields (`exchange.rs`); `RESPONSE_BYTES_MAX` of the content of a response.
 //! Invariant: a request that passes `Parts::check` is valid: none of its parts contains a line break.
 
 use core::ops::Range;
@@ -14,11 +14,11 @@ use crate::exchange::{FIELDS_BYTES_MAX, check_outgoing_field, is_token};
 use crate::host::{Effect, Host};
 use crate::operations::{OperationId, OperationKind};
 
-/// Bytes of a path with its query.
+/// Maximum number of bytes of a path with its query.
 const TARGET_BYTES_MAX: usize = 8 * 1024;
-/// Bytes of a method.
+/// Maximum number of bytes of a method.
 const METHOD_BYTES_MAX: usize = 32;
-/// The largest `body_max`.
+/// Maximum value of `body_max`.
 const RESPONSE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A request for a server. Ranges refer to `Outbox::bytes`.
@@ -36,7 +36,7 @@ pub struct Outgoing {
     pub fields: Range<usize>,
     /// The content; `None`: the request has none.
     pub body: Option<Range<usize>>,
-    /// The most bytes of the response's content.
+    /// Maximum number of bytes of the response's content.
     pub body_bytes_max: usize,
     /// How long the script waits for the response.
     pub timeout: Span,
@@ -103,14 +103,14 @@ impl Host {
     }
 
     /// Starts a request: checks it, and adds it to the outbox.
-    pub(crate) fn order_request(&mut self, parts: &Parts<'_>) -> Result<OperationId, &'static str> {
+    pub(crate) fn start_request(&mut self, parts: &Parts<'_>) -> Result<OperationId, &'static str> {
         parts.check()?;
         if self.outgoing >= self.requests_max {
             self.schedule.refusals += 1;
             return Err("too many requests of the application are in progress");
         }
         let bytes = parts.target.len() + parts.fields.len() + parts.body.map_or(0, <[u8]>::len);
-        let operation = self.order(bytes, OperationKind::Request)?;
+        let operation = self.start_operation(bytes, OperationKind::Request)?;
         self.outgoing += 1;
         let request = Outgoing {
             pool: parts.pool,

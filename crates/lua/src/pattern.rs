@@ -1,20 +1,20 @@
 //! Lua's patterns, with a bound on the work: LuaJIT's own matcher runs in C, where no budget can stop it, and a pattern such as
-//! `.-.-.-.-x` takes years on a text of some kilobytes.
-//! In: a text, a pattern (Lua 5.1 reference manual section 5.4.1, and `%f`), the position to begin at. Out: the match.
+//! `.-.-.-.-x` takes years on a string of some kilobytes.
+//! In: a string, a pattern (Lua 5.1 reference manual section 5.4.1, and `%f`), the position to begin at. Out: the match.
 //! Never: recurses deeper than `DEPTH_MAX`; continues after `spend` has refused further steps.
-//! Limits: `CAPTURES_MAX` captures; `STEPS_PER_LOOK` steps between two looks at the budget.
+//! Limits: `CAPTURES_MAX` captures; `STEPS_PER_CHECK` steps between two checks of the budget.
 
 use core::ops::Range;
 
-/// Captures of a pattern.
+/// Maximum number of captures of a pattern.
 pub(crate) const CAPTURES_MAX: usize = 32;
-/// Nested calls of the matcher: captures and repetitions in a row.
+/// Maximum number of nested calls of the matcher, one for each capture or repetition in a row.
 const DEPTH_MAX: usize = 200;
-/// Steps between two looks at the budget.
-const STEPS_PER_LOOK: u32 = 4096;
+/// Steps between two checks of the budget.
+const STEPS_PER_CHECK: u32 = 4096;
 const ESCAPE: u8 = b'%';
 
-/// What a capture holds.
+/// The value of a capture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Capture {
     /// A part of the text.
@@ -92,7 +92,7 @@ struct Matcher<'a> {
     level: usize,
     /// Nested calls of `run`, at most `DEPTH_MAX`.
     depth: usize,
-    /// Steps since the last look at the budget.
+    /// Steps since the last check of the budget.
     steps: u32,
     /// Counts steps; returns whether to stop.
     spend: &'a dyn Fn(u64) -> bool,
@@ -103,11 +103,11 @@ type Found = Result<Option<usize>, &'static str>;
 impl Matcher<'_> {
     fn step(&mut self) -> Result<(), &'static str> {
         self.steps += 1;
-        if self.steps < STEPS_PER_LOOK {
+        if self.steps < STEPS_PER_CHECK {
             return Ok(());
         }
         self.steps = 0;
-        match (self.spend)(u64::from(STEPS_PER_LOOK)) {
+        match (self.spend)(u64::from(STEPS_PER_CHECK)) {
             true => Err("the callback exceeds its budget"),
             false => Ok(()),
         }
@@ -352,9 +352,9 @@ impl Matcher<'_> {
     }
 }
 
-/// What follows after a class.
+/// The result of matching a class.
 enum Single {
-    /// The match goes on with this text and pattern.
+    /// The match continues at these positions of the text and the pattern.
     Next(usize, usize),
     /// The match has ended or failed.
     Done(Option<usize>),

@@ -1,8 +1,8 @@
 //! Regular expressions of the layer `ngx`, in the syntax of PCRE, by an engine that takes linear time.
-//! In: patterns, options, texts. Out: places of matches and groups, or an error text.
-//! Never: backtracks: what needs that (backreferences, lookaround, atomic groups) is refused.
-//! Limits: `PATTERNS_MAX` compiled patterns of a VM, the least recently used one makes room; `COMPILED_BYTES_MAX` of each;
-//! `WORK_MAX` of a search: the bytes of the text times those of the compiled pattern.
+//! In: patterns, options, subject strings. Out: places of matches and groups, or an error.
+//! Never: backtracks: patterns that need it (backreferences, lookaround, atomic groups) are refused.
+//! Limits: `PATTERNS_MAX` compiled patterns of a VM, of which the least recently used one is replaced; `COMPILED_BYTES_MAX` of
+//! each; `WORK_MAX` of a search: the bytes of the subject times the bytes of the compiled pattern.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use regex_automata::util::primitives::NonMaxUsize;
 use regex_automata::util::syntax;
 use regex_automata::{Anchored, Input};
 
-/// Compiled patterns that a VM keeps.
+/// Maximum number of compiled patterns that a VM keeps.
 const PATTERNS_MAX: usize = 64;
-/// Bytes of a compiled pattern, and of the states that a search keeps for it.
+/// Maximum number of bytes of a compiled pattern, and of the states that a search keeps for it.
 const COMPILED_BYTES_MAX: usize = 256 * 1024;
-/// Bytes of a text times bytes of the compiled pattern.
+/// Maximum product of the bytes of a subject and the bytes of the compiled pattern.
 const WORK_MAX: usize = 1 << 31;
-/// Bytes of a pattern.
+/// Maximum number of bytes of a pattern.
 const PATTERN_BYTES_MAX: usize = 16 * 1024;
 
-/// What the options of a call mean. Others change nothing here: `j` and `o` concern the speed of other engines.
+/// The options of a call. Other letters have no effect: `j` and `o` concern the speed of PCRE.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub(crate) struct Options {
     /// `a`: a match begins where the search does.
@@ -33,7 +33,7 @@ pub(crate) struct Options {
     dot_matches_all: bool,
     /// `x`
     ignores_space: bool,
-    /// `u`: characters are those of UTF-8, not bytes.
+    /// `u`: characters are UTF-8 sequences, not bytes.
     is_utf8: bool,
 }
 
@@ -62,7 +62,7 @@ struct Pattern {
     cache: meta::Cache,
     /// The places of the last match and its groups.
     slots: Vec<Option<NonMaxUsize>>,
-    /// When it was used last.
+    /// The value of `Patterns::uses` when the pattern was used last.
     used: u64,
 }
 
@@ -70,7 +70,7 @@ struct Pattern {
 #[derive(Default)]
 pub(crate) struct Patterns {
     patterns: BTreeMap<(Options, Vec<u8>), Pattern>,
-    /// How often one was used.
+    /// The number of uses of patterns so far.
     uses: u64,
 }
 
@@ -86,7 +86,7 @@ impl Match<'_> {
         self.slots.len() / 2
     }
 
-    /// The place of a group; `None` if it has not taken part.
+    /// The place of a group; `None` if the group did not match.
     pub(crate) fn place(&self, group: usize) -> Option<core::ops::Range<usize>> {
         let at = |slot: usize| self.slots.get(slot).copied().flatten().map(NonMaxUsize::get);
         Some(at(2 * group)?..at(2 * group + 1)?)
@@ -185,7 +185,7 @@ fn describe(error: &meta::BuildError) -> String {
     format!("pattern: {last}")
 }
 
-/// Rewrites what the engine reads in another way than PCRE, and refuses what it lacks.
+/// Rewrites syntax that the engine interprets differently from PCRE, and refuses syntax that the engine lacks.
 fn translate(pattern: &str, options: Options) -> Result<String, String> {
     let mut out = String::with_capacity(pattern.len() + 16);
     let mut rest = pattern;
@@ -226,7 +226,7 @@ fn translate(pattern: &str, options: Options) -> Result<String, String> {
     Ok(out)
 }
 
-/// The bytes of `{n}`, `{n,}` or `{n,m}` at the begin of a text.
+/// The length of `{n}`, `{n,}` or `{n,m}` at the start of a string.
 fn quantifier_bytes(text: &str) -> Option<usize> {
     let end = text.find('}')?;
     let (least, most) = match text[1..end].split_once(',') {
@@ -237,7 +237,7 @@ fn quantifier_bytes(text: &str) -> Option<usize> {
     (!least.is_empty() && is_number(least) && is_number(most)).then_some(end + 1)
 }
 
-/// The begin of a group: refused, unless it only captures, groups or sets options.
+/// Translates the start of a group. Refuses a group that does more than capture, group or set options.
 fn group(text: &str, out: &mut String) -> Result<usize, String> {
     for refused in ["(?=", "(?!", "(?<=", "(?<!", "(?>", "(?|", "(?(", "(?R", "(?&", "(*"] {
         if text.starts_with(refused) {
@@ -258,7 +258,7 @@ fn group(text: &str, out: &mut String) -> Result<usize, String> {
     Ok(1)
 }
 
-/// An escape sequence, inside of a class or not. Returns its bytes.
+/// Translates an escape sequence, inside of a class or not. Returns its length.
 fn escape(text: &str, in_class: bool, options: Options, out: &mut String) -> Result<usize, String> {
     let Some(letter) = text[1..].chars().next() else {
         return Err("pattern: \\ at the end".to_owned());
@@ -310,7 +310,7 @@ fn escape(text: &str, in_class: bool, options: Options, out: &mut String) -> Res
     Ok(taken)
 }
 
-/// A class: a bracket in it is an ordinary character, and there are no operations on sets.
+/// Translates a class. A bracket in a class is an ordinary character, and there are no set operations.
 fn class(text: &str, options: Options, out: &mut String) -> Result<usize, String> {
     let mut at = 1;
     out.push('[');
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn syntax_means_what_it_means_in_pcre() {
+    fn syntax_has_the_meaning_of_pcre() {
         for (pattern, options, text, place) in [
             ("[[a]+", "", "b[a[", Some((1, 4))),
             ("[]a]+", "", "x]a", Some((1, 3))),
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_backtracking_is_refused_and_a_search_is_bounded() {
+    fn pattern_that_needs_backtracking_is_refused_and_a_search_is_bounded() {
         for pattern in [
             "(a)\\1", "a(?=b)", "(?<!a)b", "(?>a)", "a++", "a*+b", "(?|a)", "\\Ka", "[a", "(a",
             "a\\",

@@ -1,5 +1,5 @@
 //! The head of a server's response, which `on_response` may change before the client gets it.
-//! In: the status and the fields of the response; what the script sets. Out: the changes.
+//! In: the status and the fields of the response; changes by the script. Out: the changes.
 //! Never: lets a script change how the message is framed.
 //! Limits: those of `Overrides`.
 
@@ -65,7 +65,7 @@ impl ReplyHead {
     }
 
     /// Corrects the fields that no longer describe the body after a script has changed it: an ETag becomes a weak one (RFC 9110
-    /// section 8.8.1), and what describes the bytes of the content is removed.
+    /// section 8.8.1), and fields that describe the bytes of the content are removed.
     ///
     /// # Errors
     /// There are too many changed fields.

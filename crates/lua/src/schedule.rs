@@ -1,8 +1,8 @@
 //! Coroutines that wait, and the functions that a script runs later (*jobs*: timers and threads).
-//! In: what a coroutine waits for, the time. Out: the coroutines and jobs whose turn it is, in order.
+//! In: what a coroutine waits for, the time. Out: the coroutines and jobs that are ready, in order.
 //! Never: runs code; reads a clock.
 //! Limits: `TASKS_MAX` waiting coroutines; the `timers-max` of the application for jobs.
-//! Invariant: a task and a job are taken from `ready` at most once for each time they were put there; the id of one
+//! Invariant: a task and a job are taken from `ready` at most once for each time they were put there; the id of a task or job
 //! that has ended or was cancelled matches nothing.
 
 use core::cmp::Reverse;
@@ -16,11 +16,11 @@ use crate::host::{ClientId, ScriptRequestId};
 use crate::operations::OperationId;
 use crate::sockets::SocketId;
 
-/// Coroutines that wait at once.
+/// Maximum number of coroutines that wait at once.
 const TASKS_MAX: usize = 1 << 20;
 /// The shortest interval of a repeated job: a shorter one would keep the worker busy.
 const INTERVAL_MIN: Span = Span::from_millis(1);
-/// Entries of `due` that may be stale before it is rebuilt, in addition to half of them.
+/// `due` is rebuilt when more than half of its entries and this number are stale.
 const STALE_MAX: usize = 64;
 
 /// Names a coroutine that waits.
@@ -28,7 +28,7 @@ pub(crate) type TaskId = Id<Task>;
 /// Names a job.
 pub(crate) type JobId = Id<Job>;
 
-/// CallbackOwner handler a coroutine runs. Its end concerns the owner, and the end of the owner cancels it.
+/// The owner of the handler that a coroutine runs. The owner learns how the coroutine ends; the end of the owner cancels the coroutine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Owner {
     /// `on_request` of this exchange.
@@ -37,7 +37,7 @@ pub(crate) enum Owner {
     Client(ClientId),
     /// A job.
     Job(JobId),
-    /// A broadcast of the layer, of which a VM delivers one at a time.
+    /// A broadcast of a layer. A VM delivers one broadcast at a time.
     Broadcast,
     /// The application: `on_start`, `on_close`, and handlers that continue after their response.
     Application,
@@ -50,11 +50,11 @@ pub(crate) enum Wait {
     Nothing,
     /// Nothing: it never continues, and has done its work.
     End,
-    /// This time.
+    /// A time.
     Until(Moment),
     /// The end of a job, up to this time.
     Job(JobId, Moment),
-    /// The client of this exchange has read what was sent.
+    /// Until the client of this exchange has read what was sent.
     Drain(ScriptRequestId),
     /// More of the body of a server's response.
     Body(ScriptRequestId),
@@ -69,7 +69,7 @@ pub(crate) enum Wait {
 /// Why a task continues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wake {
-    /// What it waited for has happened.
+    /// The event that it waited for has happened.
     Done,
     /// The time that it waited for has come.
     Slept,
@@ -77,7 +77,7 @@ pub(crate) enum Wake {
     Due,
     /// The response that it waited for has ended.
     Ended,
-    /// Other code takes the place of its VM.
+    /// A VM with newer code replaces its VM.
     Premature,
     /// It has waited for too long, and never continues.
     Overdue,
@@ -87,17 +87,17 @@ pub(crate) enum Wake {
 pub(crate) struct Task {
     /// The coroutine.
     pub(crate) coroutine: Coroutine,
-    /// CallbackOwner handler it runs.
+    /// The owner of the handler that it runs.
     pub(crate) owner: Owner,
     /// The handler, for messages.
     pub(crate) what: &'static str,
-    /// When it continues at the latest.
+    /// The latest time at which it continues.
     due: Moment,
-    /// Why it continues then.
+    /// The reason to continue at `due`.
     at_due: Wake,
     /// It is in `ready`.
     is_ready: bool,
-    /// What it waits for; `Id::NONE` if that is no operation.
+    /// The operation that it waits for; `Id::NONE` if it waits for something else.
     pub(crate) operation: OperationId,
     /// The number of the run of a handler or job that it continues.
     pub(crate) run: u64,
@@ -117,7 +117,7 @@ pub(crate) struct Job {
     waiters: Vec<TaskId>,
 }
 
-/// Something whose turn it is.
+/// A task or a job that is ready.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ready {
     Task(TaskId, Wake),
@@ -165,7 +165,7 @@ pub(crate) struct Schedule {
     tasks: Slab<Task>,
     /// The timers and threads.
     jobs: Slab<Job>,
-    /// What can run now, in order.
+    /// The tasks and jobs that can run now, in order.
     ready: VecDeque<Ready>,
     /// Times of tasks and jobs. An entry whose time is no longer that of its task or job is stale.
     due: BinaryHeap<Reverse<Due>>,
@@ -257,7 +257,7 @@ impl Schedule {
         true
     }
 
-    /// Adds a task to a list of waiting tasks, and removes those from it that do not wait any more.
+    /// Adds a task to a list of waiting tasks, and may remove tasks that do not wait any more.
     pub(crate) fn add_waiter(&self, waiters: &mut Vec<TaskId>, task: TaskId) {
         add_waiter(&self.tasks, waiters, task);
     }
@@ -294,7 +294,7 @@ impl Schedule {
         self.abandoned.pop()
     }
 
-    /// Leaves a task to the application.
+    /// Makes the application the owner of a task.
     pub(crate) fn detach(&mut self, id: TaskId) {
         if let Some(task) = self.tasks.get_mut(id) {
             task.owner = Owner::Application;
@@ -429,7 +429,7 @@ impl Schedule {
         !self.ready.is_empty()
     }
 
-    /// The owner of the task that runs next; `None` if none is ready, and for a job.
+    /// The owner of the task that runs next; `None` if a job runs next, or nothing is ready.
     pub(crate) fn next_owner(&self) -> Option<Owner> {
         match self.ready.front()? {
             Ready::Task(id, _) => Some(self.tasks.get(*id)?.owner),
@@ -437,7 +437,7 @@ impl Schedule {
         }
     }
 
-    /// Takes what runs next.
+    /// Takes the task or job that runs next.
     pub(crate) fn take_ready(&mut self) -> Option<Ready> {
         self.ready.pop_front()
     }
@@ -458,8 +458,8 @@ impl Schedule {
         self.dropped.pop()
     }
 
-    /// Other code takes the place of the VM, which ends at `by`: drops the jobs that would run again or later, and
-    /// continues those that wait for a time or for another job.
+    /// A VM with newer code replaces this one, which ends at `by`: drops the jobs that would run again or after `by`, and
+    /// continues the tasks that wait for a time or for a job.
     pub(crate) fn retire(&mut self, by: Moment) {
         let jobs: Vec<JobId> = self.jobs.iter().map(|(id, _)| id).collect();
         for id in jobs {
@@ -515,7 +515,7 @@ fn add_waiter(tasks: &Slab<Task>, waiters: &mut Vec<TaskId>, task: TaskId) {
     waiters.push(task);
 }
 
-/// The span of a number of seconds that a script states. Zero for a negative number or NaN.
+/// The span of a number of seconds from a script. Zero for a negative number or NaN.
 pub(crate) fn span_of(seconds: f64) -> Span {
     const SECONDS_MAX: f64 = 1e9;
     Span::from_secs_f64(if seconds > 0.0 { seconds.min(SECONDS_MAX) } else { 0.0 })

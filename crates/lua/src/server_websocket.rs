@@ -1,10 +1,10 @@
 //! WebSocket connections of scripts to servers (`tide.websocket`): the client's side of RFC 6455 over a socket.
 //! In: the parts of a handshake and the messages of scripts; the bytes of a socket. Out: bytes for the server; messages.
 //! Never: negotiates an extension; sends a frame without a mask, except as the peer in a test.
-//! Limits: `message_bytes_max` of each connection, `TARGET_BYTES_MAX` of a path, those of a response head
-//! (`ResponseLimits`) and those of `sockets.rs`.
-//! Invariant: the keys of frames cannot be guessed from earlier ones (section 5.3): each is a digest of the VM's seed and a
-//! number.
+//! Limits: `message_bytes_max` of each connection, `TARGET_BYTES_MAX` of a path, those of a response head (`ResponseLimits`)
+//! and those of `sockets.rs`.
+//! Invariant: the keys of frames cannot be guessed from earlier keys (section 5.3): each one is part of a digest of the VM's
+//! seed and a number.
 
 use aws_lc_rs::digest;
 use tidegate_base::limits::{HOST_BYTES_MAX, WEBSOCKET_MESSAGE_BYTES_CEILING};
@@ -19,24 +19,24 @@ use crate::exchange::is_token;
 use crate::host::{Effect, Host, OUTPUT_BYTES_MAX, TOO_MUCH};
 use crate::sockets::{CLOSED, SocketId};
 
-/// Bytes of a path with its query.
+/// Maximum number of bytes of a path with its query.
 const TARGET_BYTES_MAX: usize = 8 * 1024;
 /// The error of a socket without a handshake.
 const NOT_A_WEBSOCKET: &str = "the socket is not a WebSocket connection";
 
 /// The state of a WebSocket connection.
 pub(crate) struct ServerWebSocket {
-    /// What was offered to the server; `None` once the handshake is complete.
+    /// The offer to the server, and the key; `None` once the handshake is complete.
     handshake: Option<(Offer, ClientKey)>,
-    /// The side of the script: that of the client, except for the peers of tests.
+    /// The side of the script: the client, except for the peers of tests.
     role: Role,
     decoder: Decoder,
     limits: Limits,
-    /// The message that has arrived in part.
+    /// The part of a message that has arrived.
     message: Vec<u8>,
 }
 
-/// The parts of a handshake, as the prelude hands them over.
+/// The parts of a handshake, from the prelude.
 pub(crate) struct Opening<'a> {
     pub(crate) target: &'a [u8],
     pub(crate) host: &'a [u8],
@@ -47,9 +47,9 @@ pub(crate) struct Opening<'a> {
     pub(crate) message_bytes_max: f64,
 }
 
-/// What a server has sent.
+/// A frame, or the response to the handshake.
 pub(crate) enum Received<'a> {
-    /// Nothing that is complete.
+    /// No complete frame yet.
     More,
     /// The response to the handshake, with the subprotocol.
     Open(Option<&'a str>),
@@ -60,12 +60,12 @@ pub(crate) enum Received<'a> {
     Close(Option<Close<'a>>),
 }
 
-/// What a script sends.
+/// A frame that a script sends.
 pub(crate) enum Sent<'a> {
     Text(&'a [u8]),
     Binary(&'a [u8]),
     Pong(&'a [u8]),
-    /// The number of a code, and a reason.
+    /// A code and a reason.
     Close(u32, &'a [u8]),
 }
 
@@ -158,7 +158,8 @@ impl Host {
         Ok(())
     }
 
-    /// Plays the server from now on. Returns what the response to a client with this key states. Only in the VMs of tests.
+    /// Makes the socket the server's side of a connection. Returns Sec-WebSocket-Accept for the response to a client with this
+    /// key. Only in the VMs of tests.
     pub(crate) fn accept_websocket(
         &mut self,
         id: SocketId,
@@ -171,7 +172,7 @@ impl Host {
         Ok(String::from_utf8_lossy(&accept).into_owned())
     }
 
-    /// Shows what the server has sent next.
+    /// Passes the next frame of the server to `show`.
     pub(crate) fn receive_frame<T>(
         &mut self,
         id: SocketId,
@@ -225,7 +226,7 @@ impl Host {
             let close = fault.close();
             let sent = Sent::Close(u32::from(close.code.get()), close.reason.as_bytes());
             let _ = self.send_frame(id, &sent);
-            return Err(format!("the server broke the protocol: {}", close.reason));
+            return Err(format!("the server violated the protocol: {}", close.reason));
         }
         match (shown, ended, show) {
             (Some(shown), _, _) => Ok(shown),
@@ -272,7 +273,7 @@ impl Host {
         Ok(())
     }
 
-    /// The key of a frame. A digest is enough for several.
+    /// The key of a frame. One digest provides several keys.
     fn mask_key(&mut self) -> MaskKey {
         if self.mask_keys.is_empty() {
             let bytes = self.unpredictable();
@@ -281,7 +282,7 @@ impl Host {
         self.mask_keys.pop().unwrap_or_default()
     }
 
-    /// Bytes that those who see earlier ones cannot guess.
+    /// Bytes that cannot be guessed from earlier ones.
     fn unpredictable(&mut self) -> [u8; 32] {
         self.drawn += 1;
         let facts = &self.facts;

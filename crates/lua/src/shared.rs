@@ -1,36 +1,35 @@
 //! Dictionaries that all VMs of a process share (`tide.shared.NAME`).
 //! In: keys, values, the time of day. Out: values; whether an entry was stored.
 //! Never: runs code, or waits for anything but the copy of a value under the lock of one part of a dictionary.
-//! Limits: the size that the configuration states, of which each entry uses its bytes and `ENTRY_COST_BYTES`;
-//! `VALUE_BYTES_MAX` in one entry; `KEY_BYTES_MAX` in a key. The entries of a part that were not used for longest make room.
-//! Invariant: `used` is the size of the entries; the list of a part contains each entry once, the one used last at its
-//! head.
+//! Limits: the configured size, of which each entry uses its bytes and `ENTRY_COST_BYTES`; `VALUE_BYTES_MAX` in one entry;
+//! `KEY_BYTES_MAX` in a key. When a part is full, its least recently used entries are removed.
+//! Invariant: `used` is the size of the entries; the list of a part contains each entry once, the one used last at its head.
 //!
-//! A dictionary consists of up to `PARTS_MAX` parts with a lock each. A lock is held for one look-up and one copy of up
-//! to `VALUE_BYTES_MAX`, some microseconds for usual values, so a worker waits about as long as for a cache miss.
+//! A dictionary consists of up to `PARTS_MAX` parts with a lock each. A lock is held for one lookup and one copy of up to
+//! `VALUE_BYTES_MAX`, some microseconds for usual values.
 
 use core::hash::BuildHasher as _;
 use std::collections::{HashMap, VecDeque};
 use std::hash::RandomState;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Parts of a dictionary.
+/// Maximum number of parts of a dictionary.
 const PARTS_MAX: usize = 16;
-/// Bytes of a part at least, so that small dictionaries have room for large values.
+/// Minimum number of bytes of a part, so that small dictionaries have room for large values.
 const PART_BYTES_MIN: usize = 256 * 1024;
-/// What an entry costs besides its key and value.
+/// The cost of an entry besides its key and value.
 const ENTRY_COST_BYTES: usize = 128;
-/// What an element of a list costs besides its bytes.
+/// The cost of an element of a list besides its bytes.
 const ELEMENT_COST_BYTES: usize = 32;
-/// How many elements, besides twice its length, a list may have room for.
+/// A list may have room for twice its length and this number of elements.
 const LIST_SPARE_MAX: usize = 16;
-/// Bytes of a value.
+/// Maximum number of bytes of a value.
 pub(crate) const VALUE_BYTES_MAX: usize = 1024 * 1024;
-/// Bytes of a key.
+/// Maximum number of bytes of a key.
 pub(crate) const KEY_BYTES_MAX: usize = 4096;
-/// Entries that one call of `keys` looks at.
+/// Maximum number of entries of a part that one call of `keys` examines.
 const KEYS_MAX: usize = 1024;
-/// Ends a list.
+/// No place: the end of the list of entries.
 const NONE: u32 = u32::MAX;
 
 /// A value. Tables are not shared: a script encodes them.
@@ -41,7 +40,7 @@ pub(crate) enum Value {
     Bytes(Vec<u8>),
 }
 
-/// What an entry holds.
+/// The content of an entry.
 #[derive(Clone, PartialEq, Debug)]
 enum Content {
     One(Value),
@@ -69,8 +68,8 @@ pub(crate) const NOT_FOUND: &str = "not found";
 pub(crate) const EXISTS: &str = "exists";
 const CHANGED: &str = "changed";
 const NO_NUMBER: &str = "not a number";
-const NO_LIST: &str = "not a list";
-const IS_LIST: &str = "a list";
+const NO_LIST: &str = "the value is not a list";
+const IS_LIST: &str = "the value is a list";
 const TOO_LARGE: &str = "the value is too large for this dictionary";
 const LONG_KEY: &str = "the key exceeds 4 KiB";
 
@@ -100,7 +99,7 @@ struct Part {
     free: Vec<u32>,
     /// The entry used last, or `NONE`.
     newest: u32,
-    /// The entry that was not used for longest, or `NONE`.
+    /// The least recently used entry, or `NONE`.
     oldest: u32,
     /// The size of the entries.
     used: usize,
@@ -207,7 +206,7 @@ impl Dictionary {
         }
     }
 
-    /// Adds to a number. Without one, begins with `initial`, which ends at `ends_at`.
+    /// Adds to a number. Without an entry, begins with `initial`; the new entry ends at `ends_at`.
     pub(crate) fn increase(
         &self,
         key: &[u8],
@@ -249,7 +248,7 @@ impl Dictionary {
         self.part(key).use_entry(key, now).map(|entry| entry.ends_at)
     }
 
-    /// Adds to an end of a list, which begins if there is none. Returns its length.
+    /// Adds a value at an end of a list, which is created if there is none. Returns its length.
     pub(crate) fn push(
         &self,
         key: &[u8],
@@ -275,12 +274,12 @@ impl Dictionary {
         let length = list.len();
         entry.bytes = bytes;
         part.used += added;
-        // The entry was used last, and fits alone.
+        // The entry is the most recently used one, and fits alone.
         part.make_room(0);
         Ok(length)
     }
 
-    /// Takes from an end of a list. `None` if there is no list; an empty one is removed.
+    /// Takes the value at an end of a list. `None` if there is no list; an empty list is removed.
     pub(crate) fn pop(
         &self,
         key: &[u8],
@@ -317,7 +316,7 @@ impl Dictionary {
         }
     }
 
-    /// Keys that were used last, up to `most`.
+    /// The most recently used keys, up to `most`.
     pub(crate) fn keys(&self, most: usize, now: f64) -> Vec<Box<[u8]>> {
         let most = most.min(KEYS_MAX);
         let mut keys = Vec::new();
@@ -379,7 +378,7 @@ impl Part {
         self.entry(place)
     }
 
-    /// Removes the entries that were not used for longest, until `bytes` more fit.
+    /// Removes the least recently used entries, until `bytes` more fit.
     fn make_room(&mut self, bytes: usize) {
         while self.used + bytes > self.bytes_max {
             let Some(oldest) = self.entry(self.oldest).map(|entry| entry.key.clone()) else {
@@ -389,7 +388,7 @@ impl Part {
         }
     }
 
-    /// Stores an entry, for which others make room.
+    /// Stores an entry. Removes others if there is no room.
     fn store(&mut self, key: &[u8], content: Content, ends_at: f64) -> Result<(), &'static str> {
         let bytes = content.cost();
         let size = key.len() + bytes + ENTRY_COST_BYTES;
@@ -499,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn least_recently_used_entries_make_room() {
+    fn least_recently_used_entries_are_removed_when_the_dictionary_is_full() {
         let dictionary = Dictionary::new(10 * (ENTRY_COST_BYTES + 4));
         let forever = f64::INFINITY;
         for at in 0..10 {
@@ -510,7 +509,7 @@ mod tests {
         }
         assert_eq!(dictionary.get(b"k0", 0.0), Ok(Some(text("vv"))));
         assert_eq!(dictionary.set(b"k!", text("vv"), forever, Condition::Always, 0.0), Ok(()));
-        assert_eq!(dictionary.get(b"k1", 0.0), Ok(None), "it was not used for longest");
+        assert_eq!(dictionary.get(b"k1", 0.0), Ok(None), "the least recently used entry");
         assert_eq!(dictionary.get(b"k0", 0.0), Ok(Some(text("vv"))));
         assert_eq!(dictionary.size().0, 10);
         let large = Value::Bytes(vec![0; 10 * (ENTRY_COST_BYTES + 4)]);
@@ -565,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn list_that_was_emptied_gives_back_its_memory() {
+    fn list_that_was_emptied_releases_its_memory() {
         let dictionary = Dictionary::new(1024 * 1024);
         for _ in 0..4000 {
             assert!(dictionary.push(b"k", Value::Number(1.0), End::Right, 0.0).is_ok());

@@ -1,12 +1,11 @@
-//! Sockets of scripts (`tide.tcp`): connections to servers of pools, whose bytes a script reads and writes as it likes.
-//! In: orders of scripts; the bytes and the end of each connection. Out: effects; bytes, in the portions that a script asks
-//! for.
+//! Sockets of scripts (`tide.tcp`): connections to servers of pools, for any protocol.
+//! In: calls of scripts; the bytes and the end of each connection. Out: effects; bytes, in the portions that a script requests.
 //! Never: chooses an address: a socket goes to a server of a pool that the application may use.
-//! Limits: `Bounds::requests_max` sockets and requests of a VM together, idle sockets included; `INPUT_BYTES_MAX` that wait
-//! in a socket, beyond which the server has to wait; `OUTPUT_BYTES_MAX` that a callback sends, beyond which a script has to
-//! wait until the server has taken them.
-//! Invariant: a socket belongs to the handler, the client or the application that has connected it, and ends with it; or it
-//! is in `idle`. An idle socket has no bytes under way.
+//! Limits: `Bounds::requests_max` sockets and requests of a VM together, idle sockets included; `INPUT_BYTES_MAX` that wait in
+//! a socket; then the server must wait; `OUTPUT_BYTES_MAX` that a callback sends; then the script must wait until the server
+//! has accepted them.
+//! Invariant: a socket belongs to the handler, the client or the application that has connected it, and ends with it; or it is
+//! in `idle`. An idle socket has no bytes under way.
 
 use core::ops::Range;
 
@@ -18,11 +17,11 @@ use crate::schedule::{Owner, TaskId, Wait, Wake};
 use crate::server_websocket::ServerWebSocket;
 use crate::vm::Vm;
 
-/// Bytes that wait in a socket until the server is told to wait.
+/// Number of bytes that wait in a socket before reading from the server pauses.
 const INPUT_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of input for which a buffer is kept.
+/// Maximum capacity of an input buffer that is kept.
 const KEPT_BYTES_MAX: usize = 4 * 1024;
-/// The error of a socket that is not connected, or not any more.
+/// The error of a socket that is not connected.
 pub(crate) const CLOSED: &str = "closed";
 /// The error of a socket for which another coroutine waits already.
 pub(crate) const BUSY: &str = "socket busy";
@@ -30,7 +29,7 @@ pub(crate) const BUSY: &str = "socket busy";
 /// Names a socket of a VM.
 pub type SocketId = Id<Socket>;
 
-/// CallbackOwner end is the end of a socket.
+/// The owner of a socket. The socket ends with its owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Keeper {
     /// A run of a handler or a job, by its number.
@@ -39,30 +38,30 @@ pub(crate) enum Keeper {
     Client(ClientId),
     /// The application: sockets of `on_start`.
     Application,
-    /// None: the socket is idle.
+    /// No owner: the socket is idle.
     Idle,
 }
 
-/// How far a socket is.
+/// The state of a socket.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Stage {
-    /// It has no server yet.
+    /// The socket has no server yet.
     Connecting,
     /// It is connected.
     Open,
-    /// The connection has ended, for this reason. What was received can still be read.
+    /// The connection has ended, for this reason. Received bytes can still be read.
     Ended(String),
 }
 
 /// A socket; see the module header.
 pub struct Socket {
-    /// The server's name of the connection; `None` before it has begun and after its end.
+    /// The worker's tag of the connection; `None` before it has begun and after its end.
     tag: Option<u64>,
-    /// How far it is.
+    /// The state.
     stage: Stage,
-    /// CallbackOwner it is.
+    /// The owner.
     keeper: Keeper,
-    /// What was received and not read, from `taken` on.
+    /// The received bytes; those from `taken` on were not read.
     input: Vec<u8>,
     /// Bytes at the start of `input` that were read.
     taken: usize,
@@ -75,9 +74,9 @@ pub struct Socket {
     /// The coroutine that waits for input; the one that waits for the connect or for output.
     reader: TaskId,
     writer: TaskId,
-    /// The name under which it is kept, while it is idle.
+    /// The name under which the socket is kept while it is idle.
     key: Vec<u8>,
-    /// How often it was taken from the idle ones.
+    /// How often the idle socket was taken for reuse.
     reuses: u32,
     /// The state of its WebSocket connection, if it is one.
     pub(crate) websocket: Option<Box<ServerWebSocket>>,
@@ -86,9 +85,9 @@ pub struct Socket {
 /// The sockets of a VM.
 pub(crate) struct Sockets {
     slab: Slab<Socket>,
-    /// The idle ones; the one that was used last is at the end.
+    /// The idle sockets; the most recently used one is at the end.
     idle: Vec<SocketId>,
-    /// The server's names of sockets that have to be closed, until `Vm::take_closed_socket`.
+    /// The worker's tags of sockets that must be closed, until `Vm::take_closed_socket`.
     closed: Vec<u64>,
 }
 
@@ -109,7 +108,7 @@ impl Sockets {
 pub(crate) enum Portion<'a> {
     /// Up to a line feed.
     Line,
-    /// This number of bytes, or as many of them as there are.
+    /// This number of bytes.
     Bytes(usize),
     /// Everything.
     All,
@@ -124,9 +123,9 @@ pub(crate) enum Portion<'a> {
 pub(crate) struct Piece {
     /// Where it is in the input.
     pub(crate) place: Range<usize>,
-    /// The end of what is read by that.
+    /// Where the next piece begins.
     end: usize,
-    /// Nothing more belongs to the portion.
+    /// The portion is complete.
     pub(crate) is_complete: bool,
 }
 
@@ -139,7 +138,7 @@ impl Socket {
         }
     }
 
-    /// The server's name of a socket that is open.
+    /// The worker's tag of a socket that is open.
     pub(crate) fn open_tag(&self) -> Result<u64, &str> {
         match &self.stage {
             Stage::Ended(reason) => Err(reason),
@@ -148,7 +147,7 @@ impl Socket {
         }
     }
 
-    /// What was received and not read, and the state of the WebSocket connection.
+    /// The bytes that were received and not read, and the state of the WebSocket connection.
     pub(crate) fn received(&mut self) -> (&mut [u8], Option<&mut ServerWebSocket>) {
         let input = self.input.get_mut(self.taken..).unwrap_or_default();
         (input, self.websocket.as_deref_mut())
@@ -195,9 +194,9 @@ impl Socket {
     }
 }
 
-/// What scripts do.
+/// Calls of scripts.
 impl Host {
-    /// CallbackOwner a socket is that the present callback connects.
+    /// The owner of a socket that the current callback connects.
     pub(crate) fn keeper(&self) -> Keeper {
         match self.owner {
             Owner::Client(client) => Keeper::Client(client),
@@ -222,7 +221,7 @@ impl Host {
         Ok(())
     }
 
-    /// Orders a connection to a server of a pool.
+    /// Requests a connection to a server of a pool.
     pub(crate) fn open_socket(&mut self, pool: usize) -> Result<SocketId, &'static str> {
         self.make_room_for_socket()?;
         let socket = Socket {
@@ -263,7 +262,7 @@ impl Host {
         Some((id, reuses))
     }
 
-    /// Keeps a socket for later, for up to `span`, beside up to `most` others of the same name.
+    /// Keeps a socket for reuse, for up to `span`, and up to `most` sockets of the same name.
     pub(crate) fn keep_socket(
         &mut self,
         id: SocketId,
@@ -301,7 +300,7 @@ impl Host {
         Ok(())
     }
 
-    /// Orders bytes to be sent.
+    /// Requests that bytes are sent.
     pub(crate) fn send_socket(&mut self, id: SocketId, data: &[u8]) -> Result<(), &str> {
         let Self { sockets, outbox, .. } = self;
         let Some(socket) = sockets.slab.get(id) else { return Err(CLOSED) };
@@ -314,7 +313,7 @@ impl Host {
         Ok(())
     }
 
-    /// The next piece of a portion. `consume` takes it.
+    /// The next piece of a portion. `consume` removes it.
     pub(crate) fn socket_piece(
         &self,
         id: SocketId,
@@ -337,7 +336,7 @@ impl Host {
         self.consume_bytes(id, piece.end.saturating_sub(taken));
     }
 
-    /// So many bytes have been read.
+    /// This number of bytes has been read.
     pub(crate) fn consume_bytes(&mut self, id: SocketId, count: usize) {
         let Some(socket) = self.sockets.slab.get_mut(id) else { return };
         socket.taken = (socket.taken + count).min(socket.input.len());
@@ -359,7 +358,7 @@ impl Host {
         }
     }
 
-    /// What a coroutine has to wait for until more of a socket can be read, or written: `None` if it need not wait.
+    /// What a coroutine must wait for until more can be read from a socket, or written to it; `None` if it need not wait.
     pub(crate) fn socket_wait(
         &self,
         id: SocketId,
@@ -390,7 +389,7 @@ impl Host {
         }
     }
 
-    /// Closes a socket, after everything that was sent.
+    /// Closes a socket after all queued data was sent.
     pub(crate) fn close_socket(&mut self, id: SocketId) {
         let Some(socket) = self.sockets.slab.remove(id) else { return };
         self.sockets.idle.retain(|idle| *idle != id);
@@ -436,9 +435,9 @@ impl Host {
     }
 }
 
-/// What the server reports. `life` is the number of the VM that has ordered the connection.
+/// Events that the worker reports. `life` is the number of the VM that has requested the connection.
 impl Vm {
-    /// The server has begun to connect, and calls the socket `tag`. Returns false if it is not wanted any more.
+    /// The worker has begun to connect; `tag` is its tag of the socket. Returns false if the socket is not wanted any more.
     pub fn socket_begun(&mut self, id: SocketId, tag: u64) -> bool {
         let Some(socket) = self.engine.host().sockets.slab.get_mut(id) else { return false };
         socket.tag = Some(tag);
@@ -459,7 +458,7 @@ impl Vm {
         let Some(host) = self.host_of(life) else { return true };
         let Some(socket) = host.sockets.slab.get_mut(id) else { return true };
         if socket.keeper == Keeper::Idle {
-            // Nobody has asked for it, so the next user could not tell what answers the next question.
+            // No request is under way, so the next user could mistake these bytes for a response.
             host.close_socket(id);
             return true;
         }
@@ -488,7 +487,7 @@ impl Vm {
         }
     }
 
-    /// Takes the server's name of a socket that has to be closed.
+    /// Takes the worker's tag of a socket that must be closed.
     pub fn take_closed_socket(&mut self) -> Option<u64> {
         self.engine.host().sockets.closed.pop()
     }
@@ -499,7 +498,7 @@ impl Vm {
         self.engine.peek().sockets.slab.len()
     }
 
-    /// Those of them whose connections have begun and not ended.
+    /// The number of sockets whose connections have begun and not ended.
     #[must_use]
     pub fn open_sockets(&self) -> usize {
         let sockets = self.engine.peek().sockets.slab.iter();

@@ -12,7 +12,7 @@ use crate::schedule::Owner;
 use crate::sockets::Keeper;
 use crate::vm::{CallbackEnd, Handler, Vm, numbers};
 
-/// Bytes of the state of a client that is handed over.
+/// Maximum number of bytes of the state of a client that is handed over.
 const STATE_BYTES_MAX: usize = 1024 * 1024;
 
 /// Methods of the earlier VM.
@@ -32,16 +32,16 @@ impl Vm {
         self.run(Entry::Retire, (Owner::Application, "on_retire"), &[seconds])
     }
 
-    /// Hands out the state of a client, and forgets the client.
+    /// Stores the state of a client in `state`, and forgets the client.
     pub fn release_client(&mut self, client: ClientId, state: &mut Option<Vec<u8>>) -> CallbackEnd {
         let [index, _] = numbers(client);
         let verdict = self.run(Entry::Release, (Owner::Application, "the handover"), &[index]);
         let host = self.engine.host();
-        let carried = core::mem::take(&mut host.carried);
+        let handover_state = core::mem::take(&mut host.handover_state);
         if verdict == CallbackEnd::Done {
             host.end_sockets_of(Keeper::Client(client));
             host.clients.remove(client);
-            *state = Some(carried);
+            *state = Some(handover_state);
         }
         verdict
     }
@@ -95,11 +95,11 @@ impl Vm {
 
 impl Host {
     /// Keeps the state of the client that is handed over.
-    pub(crate) fn carry(&mut self, state: &[u8]) -> Result<(), &'static str> {
+    pub(crate) fn set_handover_state(&mut self, state: &[u8]) -> Result<(), &'static str> {
         if state.len() > STATE_BYTES_MAX {
             return Err("the state of a client exceeds 1 MiB and cannot be handed over");
         }
-        self.carried = state.to_vec();
+        self.handover_state = state.to_vec();
         Ok(())
     }
 

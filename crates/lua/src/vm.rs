@@ -1,5 +1,5 @@
 //! A VM of an application: its script, its callbacks, and their effects.
-//! In: the script, requests, the server's clock. Out: verdicts on callbacks, and effects (`take_outbox`).
+//! In: the script, requests, the worker's clock. Out: how callbacks end, and effects (`take_outbox`).
 //! Never: reads a file or a clock (except for budgets, see `engine/guard.rs`); moves to another thread.
 //! Limits: the budget of each callback, the memory of the VM.
 //! Invariant: a VM remains usable after any failure of a script.
@@ -22,7 +22,7 @@ use crate::sockets::Keeper;
 pub struct Script {
     /// The name of the file in messages.
     pub file: String,
-    /// Its text.
+    /// The source.
     pub text: Vec<u8>,
 }
 
@@ -85,7 +85,7 @@ pub enum CallbackEnd {
     Failed(Failure),
 }
 
-/// CallbackOwner callback has continued. Tags are the server's names.
+/// The owner of a callback. The tags are those of the worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CallbackOwner {
     /// `on_request` of a request.
@@ -105,9 +105,9 @@ pub enum CallbackOwner {
 /// A callback that has continued after a wait, or a timer or thread that has begun.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Resumed {
-    /// CallbackOwner it is.
-    pub whose: CallbackOwner,
-    /// What it is, for messages.
+    /// The owner of the callback.
+    pub owner: CallbackOwner,
+    /// The name of the callback, for messages.
     pub what: &'static str,
     /// How it ended.
     pub verdict: CallbackEnd,
@@ -123,11 +123,11 @@ struct Continuation {
     reply: Option<Reply>,
 }
 
-/// What tests are called in messages, and in `Resumed::what`.
+/// The name of tests in messages, and in `Resumed::what`.
 pub const TEST: &str = "the test";
-/// What `on_start` is called in messages.
+/// The name of `on_start` in messages.
 pub(crate) const ON_START: &str = "on_start";
-/// What jobs are called in messages.
+/// The name of jobs in messages.
 const JOB: &str = "a function of tide.timer or tide.spawn";
 
 /// A VM; see the module header.
@@ -173,8 +173,8 @@ const PRELUDE: [(&core::ffi::CStr, &[u8]); 14] = [
 ];
 
 impl Vm {
-    /// Takes a message for the subscribers of a channel. The next one must not follow while this one waits
-    /// (`is_broadcasting`): it would overtake.
+    /// Delivers a broadcast to the subscribers of a channel. The next broadcast must not follow while this one waits
+    /// (`is_broadcasting`): it would overtake this one.
     pub fn broadcast(&mut self, channel: &str, data: &[u8]) -> CallbackEnd {
         let arguments = [Argument::Bytes(channel.as_bytes()), Argument::Bytes(data)];
         self.run(Entry::Broadcast, (Owner::Broadcast, "a broadcast"), &arguments)
@@ -286,7 +286,7 @@ impl Vm {
         self.engine.used_bytes()
     }
 
-    /// Frees what the script does not hold any more.
+    /// Frees the memory that the script does not hold any more.
     pub fn collect_garbage(&mut self) {
         self.engine.collect();
     }
@@ -328,7 +328,7 @@ impl Vm {
         self.engine.host().open(head, origin)
     }
 
-    /// Adds to the body of a request. Returns the bytes that it has then.
+    /// Appends to the body of a request. Returns the size of the body.
     pub fn add_body(&mut self, id: ScriptRequestId, data: &[u8]) -> usize {
         let exchange = self.engine.host().exchanges.get_mut(id);
         exchange.map_or(0, |exchange| exchange.add_body(data))
@@ -366,16 +366,16 @@ impl Vm {
     fn run_at_once(
         &mut self,
         entry: Entry,
-        whose: (Owner, &'static str),
+        owner: (Owner, &'static str),
         arguments: &[Argument<'_>],
     ) -> CallbackEnd {
         self.engine.host().cannot_wait = true;
-        let verdict = self.run(entry, whose, arguments);
+        let verdict = self.run(entry, owner, arguments);
         self.engine.host().cannot_wait = false;
         verdict
     }
 
-    /// Exchanges a request that `on_access` has not answered, as it has changed it, for buffers.
+    /// Swaps a request that `on_access` has changed, and not answered, with `into`, which provides buffers.
     pub fn take_request(&mut self, id: ScriptRequestId, into: &mut Rewritten) {
         into.fields.clear();
         if let Some(exchange) = self.engine.host().exchanges.get_mut(id) {
@@ -383,7 +383,7 @@ impl Vm {
         }
     }
 
-    /// Gives a request that was taken back, as far as `on_response` reads it.
+    /// Puts a request that was taken back, for `on_response`.
     pub fn restore_request(&mut self, id: ScriptRequestId, from: &mut Rewritten) {
         if let Ok(exchange) = self.engine.host().exchange(id) {
             exchange.take(from);
@@ -401,7 +401,7 @@ impl Vm {
         self.engine.host().note_drained(id);
     }
 
-    /// The number of requests whose responses the server expects.
+    /// The number of requests whose responses the worker expects.
     #[must_use]
     pub fn requests(&self) -> usize {
         self.engine.peek().requests()
@@ -480,7 +480,7 @@ impl Vm {
         self.run(Entry::Drain, (Owner::Application, "on_drain"), &[index])
     }
 
-    /// The server's name of a client whose id has this number, if it is open.
+    /// The worker's tag of a client, if it is open. `life`: the number in the client's id.
     #[must_use]
     pub fn tag_of(&self, life: u32, client: ClientId) -> Option<u64> {
         let host = self.engine.peek();
@@ -490,13 +490,13 @@ impl Vm {
         host.client(client).ok()
     }
 
-    /// The server has carried out an operation of the VM with this number.
+    /// The worker has carried out an operation of the VM with the number `life`.
     pub fn complete(&mut self, life: u32, id: OperationId, reply: Result<&[u8], &str>) {
         let reply = reply.map(|bytes| Outcome::Bytes(bytes.to_vec())).map_err(str::to_owned);
         self.complete_with(life, id, reply);
     }
 
-    /// The server has a response to a request of the VM with this number, or has given up.
+    /// The worker has a response to a request of the VM with the number `life`, or the request has failed.
     pub fn complete_request(&mut self, life: u32, id: OperationId, reply: Result<Response, &str>) {
         self.complete_with(life, id, reply.map(Outcome::Response).map_err(str::to_owned));
     }
@@ -508,12 +508,12 @@ impl Vm {
         }
     }
 
-    /// The server has begun a request, and calls it `tag`. Returns false if the request is not wanted any more.
+    /// The worker has begun a request; `tag` is its tag. Returns false if the request is not wanted any more.
     pub fn note_begun(&mut self, id: OperationId, tag: u64) -> bool {
         self.engine.host().note_begun(id, tag)
     }
 
-    /// Takes the server's name of a request that is not wanted any more.
+    /// Takes the worker's tag of a request that is not wanted any more.
     pub fn take_cancelled(&mut self) -> Option<u64> {
         self.engine.host().cancelled.pop()
     }
@@ -531,7 +531,7 @@ impl Vm {
         host.clients.len() - host.reserved
     }
 
-    /// Exchanges an empty outbox for the one with the effects since the last call.
+    /// Swaps an empty outbox with the one that contains the effects since the last call.
     pub fn take_outbox(&mut self, outbox: &mut Outbox) {
         let host = self.engine.host();
         host.outbox.refusals = core::mem::take(&mut host.schedule.refusals);
@@ -541,14 +541,14 @@ impl Vm {
     pub(crate) fn run(
         &mut self,
         entry: Entry,
-        whose: (Owner, &'static str),
+        owner: (Owner, &'static str),
         arguments: &[Argument<'_>],
     ) -> CallbackEnd {
         let host = self.engine.host();
         host.schedule.begin_run();
-        host.begin_callback(whose.0, whose.1);
+        host.begin_callback(owner.0, owner.1);
         let turn = self.engine.call(entry, arguments);
-        self.finish_turn(whose, turn)
+        self.finish_turn(owner, turn)
     }
 
     /// Keeps a coroutine that waits, and notes the end of one that has ended.
@@ -562,7 +562,7 @@ impl Vm {
                 CallbackEnd::Done
             }
             Turn::Suspended(coroutine) if self.engine.host().wait == Wait::End => {
-                // It has ended itself, and its stack is not needed any more.
+                // The coroutine has ended itself, and its stack is not needed any more.
                 self.engine.host().wait = Wait::Nothing;
                 self.engine.forget(coroutine);
                 if let Owner::Request(id) = owner {
@@ -594,7 +594,7 @@ impl Vm {
         verdict
     }
 
-    /// Gives up the coroutines of cancelled tasks.
+    /// Frees the coroutines of cancelled tasks.
     pub(crate) fn forget_dropped(&mut self) {
         while let Some((coroutine, run)) = self.engine.host().schedule.take_dropped() {
             self.engine.forget(coroutine);
@@ -625,15 +625,15 @@ impl Vm {
         self.engine.peek().schedule.is_ready()
     }
 
-    /// Whose callback [`Vm::resume`] would continue now.
+    /// The owner of the callback that [`Vm::resume`] would continue now.
     #[must_use]
     pub fn next_owner(&self) -> CallbackOwner {
         let host = self.engine.peek();
         let owner = host.schedule.next_owner();
-        owner.map_or(CallbackOwner::Application, |owner| host.whose(owner))
+        owner.map_or(CallbackOwner::Application, |owner| host.callback_owner(owner))
     }
 
-    /// Runs what is ready, once: continues a callback, or begins a timer or thread. `None` if nothing is ready.
+    /// Continues one callback, or begins one timer or thread. `None` if nothing is ready.
     pub fn resume(&mut self) -> Option<Resumed> {
         loop {
             match self.engine.host().schedule.take_ready()? {
@@ -665,9 +665,9 @@ impl Vm {
         host.note_resumed(owner);
         host.schedule.run = run;
         host.begin_callback(owner, what);
-        let whose = host.whose(owner);
+        let callback_owner = host.callback_owner(owner);
         let turn = self.continue_with(next);
-        Resumed { whose, what, verdict: self.finish_turn((owner, what), turn) }
+        Resumed { owner: callback_owner, what, verdict: self.finish_turn((owner, what), turn) }
     }
 
     /// Ends a handler that has waited for too long.
@@ -677,12 +677,16 @@ impl Vm {
         host.note_resumed(owner);
         host.schedule.run = run;
         host.abandon_operation(operation);
-        let whose = host.whose(owner);
+        let callback_owner = host.callback_owner(owner);
         self.engine.forget(coroutine);
         let message =
             format!("{what} has neither read nor written for {} s", HOOK_WAIT_MAX.as_secs());
         let failure = Failure { excess: Some(Excess::Wait), message, trace: String::new() };
-        Resumed { whose, what, verdict: self.finish_turn((owner, what), Turn::Failed(failure)) }
+        Resumed {
+            owner: callback_owner,
+            what,
+            verdict: self.finish_turn((owner, what), Turn::Failed(failure)),
+        }
     }
 
     /// Begins or continues a job.
@@ -714,7 +718,7 @@ impl Vm {
                 self.engine.keep(coroutine);
             }
         }
-        Resumed { whose: CallbackOwner::Application, what: JOB, verdict }
+        Resumed { owner: CallbackOwner::Application, what: JOB, verdict }
     }
 
     /// Continues a coroutine, whose operation returns true and its result, or false and an error.
@@ -745,7 +749,7 @@ impl Vm {
             Wake::Due => self.engine.run(coroutine, &failed("timeout")),
             Wake::Ended => self.engine.run(coroutine, &failed("the response has ended")),
             Wake::Premature => self.engine.run(coroutine, &failed("premature")),
-            // `give_up` has ended it.
+            // Unreachable: `give_up` has ended the coroutine.
             Wake::Overdue => self.engine.run(coroutine, &failed("timeout")),
         }
     }

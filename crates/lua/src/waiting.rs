@@ -11,7 +11,7 @@ use crate::schedule::{Owner, Wait, Wake};
 use crate::vm::CallbackOwner;
 
 impl Host {
-    /// Keeps a coroutine that waits for `self.wait`. Returns false if it waits for nothing, and is given up.
+    /// Keeps a coroutine that waits for `self.wait`. Returns false if it waits for nothing; then it is cancelled.
     pub(crate) fn suspend(
         &mut self,
         coroutine: Coroutine,
@@ -26,8 +26,8 @@ impl Host {
             Wait::Drain(_) | Wait::Body(_) | Wait::Operation(_) => Moment::NEVER,
         };
         let at_due = if matches!(wait, Wait::Until(_)) { Wake::Slept } else { Wake::Due };
-        let due = match self.hook_limit(owner, wait) {
-            Some(limit) if limit < due => (limit, Wake::Overdue),
+        let due = match self.hook_deadline(owner, wait) {
+            Some(deadline) if deadline < due => (deadline, Wake::Overdue),
             Some(_) | None => (due, at_due),
         };
         let Some(task) = self.schedule.suspend(coroutine, (owner, what), due) else { return false };
@@ -87,8 +87,8 @@ impl Host {
         }
     }
 
-    /// CallbackOwner a coroutine is, in the server's terms.
-    pub(crate) fn whose(&self, owner: Owner) -> CallbackOwner {
+    /// The owner of a coroutine, with the worker's tag.
+    pub(crate) fn callback_owner(&self, owner: Owner) -> CallbackOwner {
         match owner {
             Owner::Request(id) => match self.exchanges.get(id) {
                 Some(exchange) => CallbackOwner::Request { tag: exchange.tag },
@@ -102,8 +102,8 @@ impl Host {
         }
     }
 
-    /// Orders to learn when the client of a begun response has read.
-    pub(crate) fn order_drain(&mut self, id: ScriptRequestId) {
+    /// Requests a report when the client of a begun response has read what was sent.
+    pub(crate) fn request_drain(&mut self, id: ScriptRequestId) {
         if let Some(exchange) = self.exchanges.get(id) {
             self.outbox.effects.push(Effect::AwaitDrain { tag: exchange.tag });
         }

@@ -60,7 +60,7 @@ fn hook_changes_the_request() {
 }
 
 #[test]
-fn hook_reads_what_it_has_changed() {
+fn hook_reads_its_own_changes() {
     let body = "local function all()
             return table.concat({ request.path, request.query.b or '-', request:header('x-one') or '-',
                 request.headers.cookie or '-' }, ' ')
@@ -106,7 +106,7 @@ fn wrong_changes_are_errors() {
         ("request:set_header('X-A', 'a\\r\\nX-B: 1')", "control character"),
         ("request:set_header('X A', 'a')", "not a valid name of a header field"),
         ("for n = 1, 100 do request:set_header('X-' .. n, n) end", "up to 64 fields"),
-        ("request:set_pool('other')", "the pool \"other\" is not among those"),
+        ("request:set_pool('other')", "the pool \"other\" is not among `pools` in `hooks`"),
         ("response:finish('x') request:set_path('/b')", "already has a response"),
     ] {
         let (verdict, _, _) = run(body);

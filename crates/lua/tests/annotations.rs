@@ -1,4 +1,4 @@
-//! The annotations for editors name exactly what the API has.
+//! The annotations for editors name exactly the functions of the API.
 //! In: apps/tide.d.lua, the prelude. Out: every name of one is a name of the other.
 
 mod harness;
@@ -30,7 +30,7 @@ const TABLES: [&str; 25] = [
     "request",
     "response",
     "client",
-    "away",
+    "remote",
     "job",
     "dictionary",
     "hub",
@@ -103,7 +103,7 @@ fn annotated() -> BTreeSet<String> {
 }
 
 #[test]
-fn annotations_name_what_the_prelude_defines() {
+fn annotations_name_the_functions_of_the_prelude() {
     let mut defined: BTreeSet<String> = OTHERS.map(str::to_owned).into();
     defined.extend(["tide.push", "tide.test"].map(str::to_owned));
     let of_tests = functions(TEST_PRELUDE).into_iter().filter(|name| name.starts_with("test."));
@@ -132,7 +132,7 @@ fn annotated_names_exist() {
     let names = annotated();
     let of_tide: Vec<_> = names
         .iter()
-        // That of tests is absent.
+        // `tide.test` exists only in the VMs of tests.
         .filter(|name| name.starts_with("tide.") && *name != "tide.test")
         .collect();
     assert!(of_tide.len() > 30, "{of_tide:?}");

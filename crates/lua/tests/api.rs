@@ -6,7 +6,7 @@ mod harness;
 use harness::{App, TIMED};
 use tidegate_lua::CallbackEnd;
 
-/// The value of a Lua expression, as text.
+/// The value of a Lua expression, as a string.
 fn eval(expression: &str) -> String {
     let text = format!(
         "return {{ on_request = function(request, response)
@@ -59,7 +59,7 @@ fn response_that_would_be_incomplete_fails() {
     end }";
     let bounds = tidegate_lua::Bounds { memory_bytes_max: 1 << 28, ..TIMED };
     let CallbackEnd::Failed(failure) = App::load(text, &bounds).get("/").0 else {
-        panic!("it is sent")
+        panic!("the response was sent")
     };
     assert!(failure.message.contains("16 MiB"), "{}", failure.message);
 }
@@ -512,7 +512,7 @@ fn logs_have_levels_and_bounds() {
 }
 
 #[test]
-fn error_in_a_handler_has_a_traceback_and_the_vm_lives() {
+fn error_in_a_handler_has_a_traceback_and_the_vm_stays_usable() {
     let text = "local function deep(request) return request.missing.field end
         return { on_request = function(request, response)
             if request.path == '/bad' then local v = deep(request) response:finish(v) end
@@ -520,13 +520,13 @@ fn error_in_a_handler_has_a_traceback_and_the_vm_lives() {
             response:finish('good')
         end }";
     let mut app = App::load(text, &TIMED);
-    let CallbackEnd::Failed(failure) = app.get("/bad").0 else { panic!("it works") };
+    let CallbackEnd::Failed(failure) = app.get("/bad").0 else { panic!("the handler succeeds") };
     assert!(
         failure.message.starts_with("app.lua:1: attempt to index field 'missing'"),
         "{failure}"
     );
     assert!(failure.trace.contains("app.lua:3:"), "{failure}");
-    let CallbackEnd::Failed(failure) = app.get("/table").0 else { panic!("it works") };
+    let CallbackEnd::Failed(failure) = app.get("/table").0 else { panic!("the handler succeeds") };
     assert_eq!(failure.message, "(the error is a value of the type table)");
     assert_eq!(app.get("/").1, Some((200, "good".to_owned())));
 }

@@ -1,4 +1,4 @@
-//! Hooks on bodies: what `on_body` reads and writes, and when the server has to wait.
+//! Hooks on bodies: what `on_body` reads and writes, and when the server must wait.
 //! In: scripts, pieces of bodies. Out: the body for the client, room for more.
 
 mod harness;
@@ -9,7 +9,7 @@ use tidegate_wire::http1::{HeadDecoder, ResponseLimits};
 use tidegate_wire::message::{RequestKind, ResponseStorage};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nX-A: 1\r\nETag: \"e\"\r\nContent-MD5: x\r\n\r\n";
-/// Bytes that wait for a script.
+/// Maximum number of bytes that wait for a script.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
 fn head() -> ReplyHead {
@@ -41,7 +41,7 @@ impl Flow {
         self.app.vm.body(self.id)
     }
 
-    /// Hands over a piece, and continues the hook.
+    /// Delivers a piece, and continues the hook.
     fn feed(&mut self, data: &str) -> Option<(u16, String)> {
         self.app.vm.feed_body(self.id, data.as_bytes());
         self.app.advance(0);
@@ -61,13 +61,13 @@ impl Flow {
     }
 }
 
-/// What the client has got, if the response is complete.
+/// The body that the client got. The response must be complete.
 fn body_of(response: Option<(u16, String)>) -> String {
     response.expect("the response is complete").1
 }
 
 #[test]
-fn hook_reads_pieces_and_what_it_wrote_is_sent_when_it_waits() {
+fn hook_reads_pieces_and_its_output_is_sent_when_it_waits() {
     let mut flow = Flow::begin(
         "assert(request.headers.range == nil and body.status == 200 and body.headers['x-a'] == '1')
         while true do local data = body:read() if not data then return end body:write('<', data, '>') end",
@@ -81,7 +81,7 @@ fn hook_reads_pieces_and_what_it_wrote_is_sent_when_it_waits() {
 }
 
 #[test]
-fn what_the_hook_does_not_read_is_kept_for_the_client() {
+fn rest_that_the_hook_does_not_read_is_kept_for_the_client() {
     let mut flow = Flow::begin("body:write('x')");
     flow.app.vm.feed_body(flow.id, b"unread");
     assert_eq!(flow.run(), CallbackEnd::Done);
@@ -108,7 +108,7 @@ fn server_waits_while_the_hook_does_not_read() {
 }
 
 #[test]
-fn read_all_has_a_limit_and_returns_what_it_has_read() {
+fn read_all_has_a_limit_and_returns_the_part_that_it_has_read() {
     for (most, expected) in
         [("", "abc"), ("3", "abc"), ("2", "nil too large abc"), ("0", "nil too large a")]
     {
@@ -143,7 +143,7 @@ fn wrong_use_is_an_error() {
 }
 
 #[test]
-fn one_coroutine_reads_and_the_end_of_the_client_ends_it() {
+fn only_one_coroutine_reads_and_the_end_of_the_client_ends_its_wait() {
     let mut flow = Flow::begin(
         "local job = tide.spawn(function() tide.log.info(tostring((select(2, body:read())))) end)
         tide.sleep(0.01)
@@ -182,7 +182,7 @@ fn hook_that_neither_reads_nor_writes_for_a_minute_is_stopped() {
     ] {
         let mut flow = Flow::begin(&format!("body:read() {wait}"));
         assert_eq!(flow.run(), CallbackEnd::Waiting);
-        // The server may take as long as its own timeouts allow.
+        // While the hook waits for the server, only the timeouts of the server apply.
         assert_eq!(flow.app.advance(600_000), []);
         flow.feed("a");
         let mut ends = Vec::new();
@@ -193,7 +193,7 @@ fn hook_that_neither_reads_nor_writes_for_a_minute_is_stopped() {
         let mut ended = flow.app.advance(1000);
         ended.extend(flow.app.advance(1));
         let ended = ended.pop().expect("the hook ends");
-        assert_eq!(ended.whose, CallbackOwner::Request { tag: 9 });
+        assert_eq!(ended.owner, CallbackOwner::Request { tag: 9 });
         let CallbackEnd::Failed(failure) = ended.verdict else { panic!("{wait}: {ended:?}") };
         assert_eq!(failure.excess, Some(Excess::Wait));
         assert_eq!(failure.message, "on_body has neither read nor written for 60 s");
@@ -203,7 +203,7 @@ fn hook_that_neither_reads_nor_writes_for_a_minute_is_stopped() {
 }
 
 #[test]
-fn hook_that_reads_or_writes_goes_on() {
+fn hook_that_reads_or_writes_continues() {
     let mut flow = Flow::begin(
         "for _ = 1, 9 do tide.sleep(59) body:write('x') end body:read() tide.sleep(59) body:write('y')",
     );

@@ -27,8 +27,8 @@ const ENDLESS: [&str; 14] = [
     "for _ in function() return 1 end do end",
 ];
 
-/// Numbers in an order for which a quick sort by the median of three takes time in the square of their number (McIlroy, "A
-/// Killer Adversary for Quicksort", 1999), in the variant of Lua 5.1.
+/// Numbers in an order for which a quick sort by the median of three takes quadratic time (McIlroy, "A Killer Adversary for
+/// Quicksort", 1999), in the variant of Lua 5.1.
 const SORT_KILLER: &str = "
     local count, order, killer = 30000, {}, {}
     for i = 1, count do order[i] = i end
@@ -58,7 +58,7 @@ const IN_C: [&str; 7] = [
 ];
 
 #[test]
-fn endless_code_stops_within_its_budget_and_the_vm_lives() {
+fn endless_code_stops_within_its_budget_and_the_vm_stays_usable() {
     for code in ENDLESS.iter().chain(&IN_C) {
         for bounds in [TIMED, COUNTED] {
             let text = format!(
@@ -126,18 +126,18 @@ fn sort_takes_no_longer_than_its_budget_whatever_the_order() {
 }
 
 #[test]
-fn stopped_callback_reports_where_it_was() {
+fn stopped_callback_has_a_traceback() {
     let text = "local function spin()\n  while true do end\nend\n\
         return { on_request = function() spin() end }";
     let CallbackEnd::Failed(failure) = App::load(text, &TIMED).get("/").0 else {
-        panic!("it runs")
+        panic!("the callback succeeds")
     };
     assert!(failure.trace.contains("app.lua:2:"), "{}", failure.trace);
     assert_eq!(failure.message, "the callback exceeds its time budget");
 }
 
 #[test]
-fn memory_bombs_are_stopped_and_the_vm_lives() {
+fn memory_bombs_are_stopped_and_the_vm_stays_usable() {
     let bombs = [
         "local t = {}; for i = 1, math.huge do t[i] = {i} end",
         "local s = 'x'; while true do s = s .. s end",

@@ -5,7 +5,7 @@ mod harness;
 
 use harness::{App, TIMED};
 
-/// Runs `body`, which returns a text.
+/// Runs `body`, which returns a string.
 fn run(body: &str) -> String {
     let text = format!(
         "local function hex(text) return (text:gsub('%x%x', function(two) return string.char(tonumber(two, 16)) end)) end

@@ -47,7 +47,7 @@ fn clients_send_and_close() {
 }
 
 #[test]
-fn handle_of_an_earlier_client_reaches_no_later_one() {
+fn handle_of_an_earlier_client_never_reaches_a_later_client() {
     let text = "local first, kept
         return {
             on_open = function(client) if not first then first, kept = client, client:id() end end,
@@ -57,8 +57,8 @@ fn handle_of_an_earlier_client_reaches_no_later_one() {
                 assert(first:send('lost') == nil and first:close() == nil and not first:is_open())
                 assert(tide.client(client:id()) == client and tide.client('x') == nil)
                 assert(tide.client('4-0-0-1') == nil and tide.client('1-1-0-1') == nil)
-                local away = tide.client('3-7-0-1')
-                assert(away:id() == '3-7-0-1' and away:send('hello') and away:close(4000))
+                local remote = tide.client('3-7-0-1')
+                assert(remote:id() == '3-7-0-1' and remote:send('hello') and remote:close(4000))
                 client:send('ok')
             end,
         }";
@@ -69,8 +69,8 @@ fn handle_of_an_earlier_client_reaches_no_later_one() {
     assert_eq!(first.index, second.index);
     assert_eq!(app.vm.message(second, b"", true), CallbackEnd::Done);
     app.effects();
-    let away = "RemoteClient { worker: 3, life: 7, client: 0.1 }";
-    let (sent, closed) = (format!("{away} text hello"), format!("{away} close 4000"));
+    let remote = "RemoteClient { worker: 3, life: 7, client: 0.1 }";
+    let (sent, closed) = (format!("{remote} text hello"), format!("{remote} close 4000"));
     assert_eq!(app.sent, [sent, closed, "2 text ok".to_owned()]);
 }
 
@@ -107,7 +107,7 @@ fn wrong_arguments_are_errors() {
 }
 
 #[test]
-fn clients_and_messages_leave_nothing_behind() {
+fn memory_does_not_grow_with_clients_and_messages() {
     let text = "return {
         on_open = function(client, request) client:state().path = request.path end,
         on_message = function(client, message) client:send(message) end,

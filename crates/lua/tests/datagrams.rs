@@ -1,5 +1,5 @@
-//! Sockets of scripts for datagrams: what a script orders, and what it gets.
-//! In: scripts, datagrams, refusals. Out: effects, what the script makes of the datagrams.
+//! Sockets of scripts for datagrams: the effects of scripts, and the datagrams that they get.
+//! In: scripts, datagrams, refusals. Out: effects, responses of scripts.
 
 mod harness;
 
@@ -26,22 +26,22 @@ fn begin(app: &mut App) -> ScriptRequestId {
     id
 }
 
-/// The socket that the application has ordered last.
-fn ordered(app: &App) -> DatagramSocketId {
-    let (socket, what) = app.datagrams.last().cloned().expect("an order");
+/// The socket that the application has requested last.
+fn requested(app: &App) -> DatagramSocketId {
+    let (socket, what) = app.datagrams.last().cloned().expect("an effect");
     assert_eq!(what, "open 127.0.0.1:9000");
     socket.expect("a socket")
 }
 
-/// Opens the socket that the application has ordered last. Returns its name and the response, if there is one.
+/// Opens the socket that the application has requested last. Returns its id and the response, if there is one.
 fn open(app: &mut App) -> (DatagramSocketId, Option<(u16, String)>) {
-    let socket = ordered(app);
+    let socket = requested(app);
     assert!(app.vm.datagrams_opened(LIFE, socket, TAG));
     app.advance(0);
     (socket, app.effects())
 }
 
-/// Runs `body` with an open socket. `act` plays the server. Returns the response.
+/// Runs `body` with an open socket. `act` simulates the worker. Returns the response.
 fn talk(body: &str, act: impl FnOnce(&mut App, DatagramSocketId)) -> String {
     let mut app = app(body);
     let id = begin(&mut app);
@@ -50,7 +50,7 @@ fn talk(body: &str, act: impl FnOnce(&mut App, DatagramSocketId)) -> String {
     app.advance(0);
     response = response.or(app.effects());
     app.vm.close_request(id);
-    assert_eq!(app.vm.datagram_sockets(), 0, "it ends with its handler");
+    assert_eq!(app.vm.datagram_sockets(), 0, "the socket ends with its handler");
     response.expect("a response").1
 }
 
@@ -71,7 +71,7 @@ fn each_datagram_is_received_as_a_whole() {
 }
 
 #[test]
-fn receive_waits_for_a_datagram_a_refusal_the_end_or_the_time() {
+fn receive_waits_for_a_datagram_a_refusal_the_end_or_the_timeout() {
     let body =
         "response:finish(tostring(s:receive(0.5)) .. ' ' .. tostring(select(2, s:receive(0))))";
     let mut results = Vec::new();
@@ -93,18 +93,18 @@ fn receive_waits_for_a_datagram_a_refusal_the_end_or_the_time() {
 }
 
 #[test]
-fn result_of_a_send_is_that_of_the_kernel() {
+fn send_returns_the_result_of_the_kernel() {
     let body =
         "local ok, err = s:send('data') response:finish(tostring(ok) .. ' ' .. tostring(err))";
-    let play = |reply: Result<&'static [u8], &'static str>| {
+    let result_for = |reply: Result<&'static [u8], &'static str>| {
         talk(body, |app, _| {
             assert_eq!(app.datagrams.pop().map(|(_, what)| what), Some(format!("{TAG} send data")));
             let operation = app.sends.pop().expect("a send");
             app.vm.complete(LIFE, operation, reply);
         })
     };
-    assert_eq!(play(Ok(b"")), "true nil");
-    assert_eq!(play(Err("the send buffer is full")), "nil the send buffer is full");
+    assert_eq!(result_for(Ok(b"")), "true nil");
+    assert_eq!(result_for(Err("the send buffer is full")), "nil the send buffer is full");
     let long = "response:finish(select(2, s:send(('x'):rep(65508))))";
     assert_eq!(talk(long, |_, _| {}), "a datagram has up to 65507 bytes");
 }
@@ -113,7 +113,7 @@ fn result_of_a_send_is_that_of_the_kernel() {
 fn socket_that_cannot_be_opened_is_an_error() {
     let mut app = app("response:finish(tostring(s) .. ' ' .. err)");
     let id = begin(&mut app);
-    let socket = ordered(&app);
+    let socket = requested(&app);
     app.vm.datagrams_ended(LIFE, socket, "unreachable");
     app.advance(0);
     assert_eq!(app.effects().expect("a response").1, "nil unreachable");
@@ -122,10 +122,10 @@ fn socket_that_cannot_be_opened_is_an_error() {
 }
 
 #[test]
-fn socket_of_a_cancelled_handler_is_not_wanted() {
+fn socket_of_a_cancelled_handler_is_not_opened_or_closed() {
     let mut app = app("s:receive()");
     let id = begin(&mut app);
-    let socket = ordered(&app);
+    let socket = requested(&app);
     app.vm.close_request(id);
     assert!(!app.vm.datagrams_opened(LIFE, socket, TAG));
     let id = begin(&mut app);
@@ -160,7 +160,7 @@ fn sockets_and_waiting_datagrams_are_bounded() {
     full.advance(1000);
     let response = full.effects().expect("a response").1;
     assert_eq!(response, "too many sockets and requests of the application are in progress");
-    // Few large datagrams fill a socket, too.
+    // A few large datagrams fill a socket, too.
     let socket = app.datagrams.iter().find_map(|(socket, _)| *socket).expect("a socket");
     let large = vec![0; 60_000];
     assert_eq!((0..9).filter(|_| app.vm.datagram_received(LIFE, socket, &large)).count(), 2);

@@ -1,5 +1,5 @@
 //! WebSocket connections of scripts to servers: handshakes and messages.
-//! In: scripts, bytes of a server. Out: the bytes for the server, what the script makes of the messages.
+//! In: scripts, bytes of a server. Out: the bytes for the server, responses of scripts.
 
 mod harness;
 
@@ -59,7 +59,7 @@ impl Talk {
         self.app.advance(0);
     }
 
-    /// Accepts the handshake, with more fields and more bytes behind the head.
+    /// Accepts the handshake, with more fields and more bytes after the head.
     fn accept(&mut self, fields: &str, more: &[u8]) {
         let key = accept_key_of(self.key().as_bytes()).expect("a valid key");
         let key = core::str::from_utf8(&key).expect("ASCII");
@@ -72,10 +72,10 @@ impl Talk {
         self.receive(&bytes);
     }
 
-    /// What the server gets.
+    /// The frames that the server gets, after the script's response if there is one.
     fn sent(&mut self) -> Vec<String> {
         let response = self.app.effects();
-        let mut heard: Vec<String> =
+        let mut frames: Vec<String> =
             response.map(|(_, text)| format!("response {text}")).into_iter().collect();
         let bytes = core::mem::take(&mut self.app.raw);
         let (mut input, mut message) = (bytes, Vec::new());
@@ -84,7 +84,7 @@ impl Talk {
             let step = self.decoder.decode_message(rest, &Limits::default(), &mut message, None);
             let step = step.expect("the script keeps to the protocol");
             let consumed = step.consumed;
-            heard.extend(step.incoming.map(|incoming| match incoming {
+            frames.extend(step.incoming.map(|incoming| match incoming {
                 Incoming::Message(message) => {
                     format!("{:?} {}", message.kind(), String::from_utf8_lossy(message.bytes()))
                 }
@@ -96,7 +96,7 @@ impl Talk {
             }));
             rest = &mut rest[consumed..];
         }
-        heard
+        frames
     }
 }
 
@@ -111,7 +111,7 @@ fn text(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn handshake_has_the_parts_that_the_options_state() {
+fn handshake_has_the_parts_of_the_options() {
     let options =
         "path = '/chat?a=b', host = 'h:1', headers = { ['X-A'] = 1 }, protocols = { 'v2', 'v1' }";
     let mut talk = Talk::begin(options, "response:finish(protocol)");
@@ -166,7 +166,7 @@ fn messages_arrive_in_pieces_and_pings_are_answered() {
         sent[..3],
         ["Text hello".to_owned(), format!("Binary {}", '\u{fffd}'), "pong p".to_owned()]
     );
-    // A fragmented text whose pieces arrive byte by byte.
+    // A fragmented text message whose bytes arrive one by one.
     for byte in [0x01, 2, b't', b'w', 0x80, 1, b'o', 0x82, 1, 7] {
         talk.receive(&[byte]);
     }
@@ -176,16 +176,16 @@ fn messages_arrive_in_pieces_and_pings_are_answered() {
 }
 
 #[test]
-fn ends_and_faults_are_told() {
+fn ends_and_protocol_errors_are_reported() {
     let body = "local data, err, code, reason = ws:receive()
         response:finish(tostring(data) .. ' ' .. err .. ' ' .. tostring(code) .. ' ' .. tostring(reason))";
     let close = Close { code: CloseCode::GOING_AWAY, reason: "bye" };
     for (bytes, expected, close_sent) in [
         (frame(|out| encode_close(out, Some(close), None)), "nil closed 1001 bye", Some(1001)),
         (frame(|out| encode_close(out, None, None)), "nil closed 1005 ", Some(1000)),
-        (vec![0x81, 1, 0xff], "nil the server broke the protocol", Some(1007)),
-        (vec![0x83, 0], "nil the server broke the protocol", Some(1002)),
-        (text(&"x".repeat(200)), "nil the server broke the protocol", Some(1009)),
+        (vec![0x81, 1, 0xff], "nil the server violated the protocol", Some(1007)),
+        (vec![0x83, 0], "nil the server violated the protocol", Some(1002)),
+        (text(&"x".repeat(200)), "nil the server violated the protocol", Some(1009)),
     ] {
         let mut talk = Talk::begin("message_max = 100", body);
         talk.accept("", &bytes);

@@ -16,12 +16,12 @@ fn example_applications_load() {
     let mut count = 0;
     for entry in std::fs::read_dir(root().join("apps")).expect("the folder exists") {
         let path = entry.expect("it is readable").path();
-        // Annotations and tests are no applications.
+        // Annotations and tests are not applications.
         let name = path.to_string_lossy();
         if name.ends_with(".d.lua") || name.ends_with("_test.lua") {
             continue;
         }
-        let text = std::fs::read_to_string(&path).expect("it is a text");
+        let text = std::fs::read_to_string(&path).expect("it is UTF-8");
         if let Err(failure) = App::try_load(&text, &TIMED) {
             panic!("{}: {failure}", path.display());
         }

@@ -1,11 +1,11 @@
-//! `tide.json`: texts and values of every size.
+//! `tide.json`: JSON texts and values of every size.
 //! In: values, texts. Out: texts, values.
 
 mod harness;
 
 use harness::{App, TIMED};
 
-/// Runs `body`, which returns a text.
+/// Runs `body`, which returns a string.
 fn run(body: &str) -> String {
     let text = format!(
         "return {{ on_request = function(_, response) response:finish(tostring((function() {body} end)())) end }}"
@@ -49,7 +49,7 @@ fn objects_of_any_size_are_read_and_written() {
 }
 
 #[test]
-fn the_last_of_several_members_with_one_name_counts() {
+fn last_of_several_members_with_the_same_name_counts() {
     let body = "for size = 1, 40 do
             for first = 1, size do
                 local members = {}

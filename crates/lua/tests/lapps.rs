@@ -24,7 +24,7 @@ fn open(app: &mut App, tag: u64) -> ClientId {
 }
 
 /// What the client with the tag 1 gets for a message.
-fn say(app: &mut App, client: ClientId, data: &[u8], is_text: bool) -> Vec<String> {
+fn send(app: &mut App, client: ClientId, data: &[u8], is_text: bool) -> Vec<String> {
     let end = app.vm.message(client, data, is_text);
     assert!(end != CallbackEnd::Waiting, "{end:?}");
     app.effects();
@@ -32,7 +32,7 @@ fn say(app: &mut App, client: ClientId, data: &[u8], is_text: bool) -> Vec<Strin
 }
 
 #[test]
-fn raw_services_get_the_opcode_and_the_text() {
+fn raw_services_get_the_opcode_and_the_message() {
     let mut app = reactive(
         "if message == 'close' then return ws:close(handler, 1000, 'bye') end
         if message == 'false' then return false end
@@ -41,11 +41,11 @@ fn raw_services_get_the_opcode_and_the_text() {
         "{}",
     );
     let client = open(&mut app, 1);
-    assert_eq!(say(&mut app, client, b"a", true), ["1 text 1 a"]);
-    assert_eq!(say(&mut app, client, b"b", false), ["1 binary 2 b"]);
-    assert_eq!(say(&mut app, client, b"false", true), ["1 close 1011 the service has failed"]);
+    assert_eq!(send(&mut app, client, b"a", true), ["1 text 1 a"]);
+    assert_eq!(send(&mut app, client, b"b", false), ["1 binary 2 b"]);
+    assert_eq!(send(&mut app, client, b"false", true), ["1 close 1011 the service has failed"]);
     let other = open(&mut app, 2);
-    assert_eq!(say(&mut app, other, b"close", true), ["2 close 1000 bye"]);
+    assert_eq!(send(&mut app, other, b"close", true), ["2 close 1000 bye"]);
     assert_eq!(app.vm.closed(other, 1000, ""), CallbackEnd::Done);
 }
 
@@ -66,16 +66,16 @@ fn messages_of_the_lapps_protocol_are_decoded_and_have_a_type() {
         (0xa3, b"\x63cid\x00", "Info 3 m 0 {}"),
     ] {
         let data = [&[head], &lapps[..], rest].concat();
-        assert_eq!(say(&mut app, client, &data, false), ["1 binary \u{fffd}ccid\0"]);
+        assert_eq!(send(&mut app, client, &data, false), ["1 binary \u{fffd}ccid\0"]);
         assert_eq!(app.log.pop().as_deref(), Some(seen));
     }
     let closed = ["1 close 1003 not a message of the LAppS protocol"];
-    assert_eq!(say(&mut app, client, b"\xa1\x65lapps\x02", false), closed);
+    assert_eq!(send(&mut app, client, b"\xa1\x65lapps\x02", false), closed);
     for (tag, (data, is_text)) in
         [(2, (&b"{}"[..], true)), (3, (b"\x80", false)), (4, (b"\xff", false))]
     {
         let client = open(&mut app, tag);
-        let sent = say(&mut app, client, data, is_text);
+        let sent = send(&mut app, client, data, is_text);
         assert!(sent[0].ends_with("close 1003 not a message of the LAppS protocol"), "{sent:?}");
     }
 }
@@ -124,8 +124,8 @@ fn broadcasts_reach_the_subscribers_of_their_channel() {
     );
     assert!(app.vm.has(Handler::Broadcast));
     let (one, two) = (open(&mut app, 1), open(&mut app, 2));
-    assert_eq!(say(&mut app, one, b"in", true), [""; 0]);
-    assert_eq!(say(&mut app, two, b"send", true), [""; 0]);
+    assert_eq!(send(&mut app, one, b"in", true), [""; 0]);
+    assert_eq!(send(&mut app, two, b"send", true), [""; 0]);
     let broadcasts = core::mem::take(&mut app.broadcasts);
     assert_eq!(broadcasts, [("1000".to_owned(), b"\xa1\x63cid\x05".to_vec())]);
     let broadcast = |app: &mut App, channel: &str| {
@@ -135,20 +135,19 @@ fn broadcasts_reach_the_subscribers_of_their_channel() {
     };
     assert_eq!(broadcast(&mut app, "1000"), ["1 binary \u{fffd}ccid\u{5}"]);
     assert_eq!(broadcast(&mut app, "2000"), [""; 0]);
-    say(&mut app, two, b"in", true);
-    say(&mut app, one, b"out", true);
+    send(&mut app, two, b"in", true);
+    send(&mut app, one, b"out", true);
     assert_eq!(broadcast(&mut app, "1000").len(), 1);
     app.vm.closed(two, 1000, "");
     assert_eq!(broadcast(&mut app, "1000"), [""; 0]);
 }
 
 #[test]
-fn broadcast_that_exceeds_what_a_callback_may_send_continues_and_a_failure_does_not_block_the_next()
-{
+fn broadcast_continues_beyond_the_output_limit_and_a_failure_does_not_block_the_next() {
     let mut app = reactive("return bcast:subscribe(7, handler)", "{}");
     let clients: Vec<_> = (1..=3).map(|tag| open(&mut app, tag)).collect();
     for client in &clients {
-        say(&mut app, *client, b"in", true);
+        send(&mut app, *client, b"in", true);
     }
     let large = vec![b'x'; 7 * 1024 * 1024];
     assert_eq!(app.vm.broadcast("7", &large), CallbackEnd::Waiting);
@@ -159,7 +158,7 @@ fn broadcast_that_exceeds_what_a_callback_may_send_continues_and_a_failure_does_
     assert!(!app.vm.is_broadcasting());
     app.effects();
     assert_eq!(core::mem::take(&mut app.sent).len(), 1);
-    // One that is cancelled does not block the next one.
+    // A cancelled broadcast does not block the next one.
     assert_eq!(app.vm.broadcast("7", &large), CallbackEnd::Waiting);
     app.vm.stop();
     assert!(!app.vm.is_broadcasting());
@@ -177,15 +176,15 @@ fn queues_keep_messages_in_order() {
         "{}",
     );
     let client = open(&mut app, 1);
-    say(&mut app, client, b"1", true);
-    say(&mut app, client, b"2", true);
-    assert_eq!(say(&mut app, client, b"get", true), ["1 text 1"]);
-    assert_eq!(say(&mut app, client, b"get", true), ["1 text 2"]);
-    assert_eq!(say(&mut app, client, b"get", true), ["1 text none"]);
+    send(&mut app, client, b"1", true);
+    send(&mut app, client, b"2", true);
+    assert_eq!(send(&mut app, client, b"get", true), ["1 text 1"]);
+    assert_eq!(send(&mut app, client, b"get", true), ["1 text 2"]);
+    assert_eq!(send(&mut app, client, b"get", true), ["1 text none"]);
 }
 
 #[test]
-fn standalone_instances_run_and_begin_again_after_an_error() {
+fn standalone_instances_run_and_restart_after_an_error() {
     let text = "test = { runs = 0 }
         function test.init() test.runs = test.runs + 1 end
         function test.run()
@@ -200,9 +199,9 @@ fn standalone_instances_run_and_begin_again_after_an_error() {
         app.advance(100);
         app.effects();
     }
-    assert!(app.log.iter().any(|line| line.contains("begins again in 1 s")), "{:?}", app.log);
+    assert!(app.log.iter().any(|line| line.contains("will be restarted in 1 s")), "{:?}", app.log);
     assert!(app.log.iter().any(|line| line == "Info run 2"), "{:?}", app.log);
-    // Only so many workers as there are instances run the service.
+    // `instances` workers run the service.
     let mut none =
         App::load_service(text, r#"{"instances":0}"#).unwrap_or_else(|failure| panic!("{failure}"));
     assert_eq!(none.vm.start(), CallbackEnd::Done);
@@ -211,7 +210,7 @@ fn standalone_instances_run_and_begin_again_after_an_error() {
 }
 
 #[test]
-fn urls_of_clients_name_pools() {
+fn settings_map_urls_to_pools() {
     let text = "return { init = function() end, run = function()
             tide.log.info((select(2, cws:new('ws://other/', {}))))
             local socket, err = cws:new('wss://host:1/chat?x', {})
@@ -226,7 +225,7 @@ fn urls_of_clients_name_pools() {
     app.effects();
     assert_eq!(
         app.log,
-        ["Info no pool for ws://other/: `settings` of [lua.test] names none for its origin"]
+        ["Info no pool for ws://other/: `settings` of [lua.test] has no entry for its origin"]
     );
     let (socket, pool) = app.sockets.remove(0);
     assert!(pool.contains('0'), "{pool}");
@@ -237,7 +236,7 @@ fn urls_of_clients_name_pools() {
 }
 
 #[test]
-fn scripts_that_are_no_services_are_refused() {
+fn scripts_that_are_not_services_are_refused() {
     for (text, error) in [
         ("return 5", "must return the table of a service"),
         ("return { onStart = function() end }", "lacks the function 'onMessage'"),

@@ -1,5 +1,5 @@
-//! Look-ups of names by scripts: what a script orders, and what it gets.
-//! In: scripts, results. Out: effects, what the script makes of the results.
+//! Lookups of names by scripts: the effects of scripts, and the results that they get.
+//! In: scripts, results. Out: effects, responses of scripts.
 
 mod harness;
 
@@ -9,7 +9,7 @@ use tidegate_lua::CallbackEnd;
 /// The number of the VM.
 const LIFE: u32 = 2;
 
-/// Runs `body`, which ends with a text. `replies` are the results of its look-ups, by their questions.
+/// Runs `body`, which returns a string. `replies` are the results of its lookups, by their questions.
 fn run(body: &str, replies: &[(&str, Result<&str, &str>)]) -> String {
     let text = format!(
         "return {{ on_request = function(request, response)
@@ -23,7 +23,7 @@ fn run(body: &str, replies: &[(&str, Result<&str, &str>)]) -> String {
     for (question, reply) in replies {
         assert_eq!(verdict, CallbackEnd::Waiting, "{question}");
         app.effects();
-        let (operation, what) = app.lookups.pop().expect("a look-up");
+        let (operation, what) = app.lookups.pop().expect("a lookup");
         assert_eq!(what, *question);
         app.vm.complete(LIFE, operation, reply.map(str::as_bytes));
         verdict = app.advance(0).pop().expect("it continues").verdict;
@@ -35,7 +35,7 @@ fn run(body: &str, replies: &[(&str, Result<&str, &str>)]) -> String {
 }
 
 #[test]
-fn records_and_their_time_are_returned() {
+fn records_and_their_lifetime_are_returned() {
     let body =
         "local found, seconds = tide.dns.resolve('A.Example.') return found[2] .. ' ' .. seconds";
     let reply = r#"{"records":["10.0.0.1","10.0.0.2"],"seconds":7}"#;
@@ -48,13 +48,13 @@ fn records_and_their_time_are_returned() {
 }
 
 #[test]
-fn this_host_and_wrong_names_are_not_asked_for() {
+fn names_of_this_host_and_invalid_names_are_not_queried() {
     for (call, expected) in [
         ("tide.dns.resolve('LocalHost')[1]", "127.0.0.1"),
         ("tide.dns.resolve('a.localhost.', 'AAAA')[1]", "::1"),
-        ("select(2, tide.dns.resolve('a b'))", "this is not a name of DNS"),
-        ("select(2, tide.dns.resolve(('a'):rep(64)))", "this is not a name of DNS"),
-        ("select(2, tide.dns.resolve('\\255'))", "this is not a name of DNS"),
+        ("select(2, tide.dns.resolve('a b'))", "not a valid DNS name"),
+        ("select(2, tide.dns.resolve(('a'):rep(64)))", "not a valid DNS name"),
+        ("select(2, tide.dns.resolve('\\255'))", "not a valid DNS name"),
     ] {
         assert_eq!(run(&format!("return {call}"), &[]), expected, "{call}");
     }
@@ -70,7 +70,7 @@ fn this_host_and_wrong_names_are_not_asked_for() {
 }
 
 #[test]
-fn sockets_for_datagrams_take_names() {
+fn sockets_for_datagrams_accept_names() {
     let body = "local s, err = tide.udp.connect('a', 9) return err";
     let none = Err("the name has no such records");
     let found = run(body, &[("A a", none), ("AAAA a", none)]);

@@ -23,7 +23,7 @@ fn run(content: &str) -> (u16, String) {
     response.expect("the response is complete")
 }
 
-/// Runs statements that check something by themselves.
+/// Runs statements that contain assertions.
 fn check(statements: &str) {
     assert_eq!(run(&format!("{statements}\nngx.print('passed')")), (200, "passed".to_owned()));
 }
@@ -164,7 +164,7 @@ fn variables_and_contexts_belong_to_their_request() {
 }
 
 #[test]
-fn texts_hashes_and_times_are_those_of_the_documentation() {
+fn encodings_hashes_and_times_are_those_of_the_documentation() {
     check(
         r#"assert(ngx.escape_uri('a b/ü?') == 'a%20b%2F%C3%BC%3F' and ngx.escape_uri('/a b?', 0) == '/a%20b%3F')
         assert(ngx.unescape_uri('b%20r56+7%zz') == 'b r56 7%zz')
@@ -310,7 +310,7 @@ fn filters_change_the_response_of_the_server_with_the_context_of_the_request() {
     assert_eq!(app.log.last().map(String::as_str), Some("Info log.lua:1: 202 0.012"));
 }
 
-/// Runs a script that waits, for 10 s at most. Returns what the client gets.
+/// Runs a script that waits, for 10 s at most. Returns the response.
 fn wait(content: &str) -> (u16, String) {
     let mut app = load(content, &[]);
     let id = app.open("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -380,7 +380,7 @@ fn semaphores_wake_their_waiters_in_order() {
         ngx.thread.wait(threads[3])
         ngx.say(sema:count())";
     assert_eq!(wait(content), (200, "12-30\n".to_owned()));
-    // A waiter that was stopped takes no permit.
+    // A stopped waiter takes no permit.
     let content = "local sema = require('ngx.semaphore').new()
         local stopped = ngx.thread.spawn(function() sema:wait(1) end)
         local waits = ngx.thread.spawn(function() return sema:wait(1) end)
@@ -412,7 +412,7 @@ fn shared_dictionaries_have_the_results_of_openresty() {
 }
 
 #[test]
-fn modules_of_the_distribution_are_there() {
+fn modules_of_the_distribution_can_be_required() {
     check(
         r#"local cjson, safe = require('cjson'), require('cjson.safe')
         assert(cjson.encode({ a = cjson.null, b = cjson.empty_array }) and cjson.decode('[1]')[1] == 1)

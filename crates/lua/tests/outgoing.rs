@@ -1,5 +1,5 @@
-//! Requests of scripts to servers: what a script orders, and how it continues.
-//! In: scripts, responses. Out: the parts of requests, what the script makes of the responses.
+//! Requests of scripts to servers: the effects of scripts, and how scripts continue.
+//! In: scripts, responses. Out: the parts of requests, responses of scripts.
 
 mod harness;
 
@@ -21,7 +21,7 @@ fn request_of(body: &str) -> String {
     assert_eq!((app.requests.len(), app.vm.operations()), (1, 1), "{body}");
     app.vm.close_request(id);
     assert_eq!((app.vm.operations(), app.vm.waiting()), (0, 0), "its client has left");
-    assert_eq!(app.vm.take_cancelled(), None, "the server has not begun it");
+    assert_eq!(app.vm.take_cancelled(), None, "the worker has not begun the request");
     app.requests.remove(0).1
 }
 
@@ -37,7 +37,7 @@ fn reply(body: &str, reply: Result<Response, &str>) -> String {
     app.effects();
     let operation = app.requests[0].0;
     assert!(app.vm.note_begun(operation, 5));
-    // That of a VM before.
+    // A reply for an earlier VM is ignored.
     app.vm.complete_request(1, operation, Err("late"));
     assert!(!app.vm.is_ready());
     app.vm.complete_request(2, operation, reply);
@@ -51,7 +51,7 @@ fn reply(body: &str, reply: Result<Response, &str>) -> String {
 }
 
 #[test]
-fn request_has_the_parts_that_the_options_state() {
+fn request_has_the_parts_of_the_options() {
     for (options, expected) in [
         ("", r#"0 GET / "" "" None 1048576 60s"#),
         (
@@ -127,7 +127,7 @@ fn wrong_options_are_errors() {
 }
 
 #[test]
-fn parts_that_no_server_could_read_are_refused() {
+fn invalid_parts_are_refused() {
     for (options, error) in [
         ("path = 'a'", "begin with a slash"),
         ("path = '/a b'", "percent-encoded"),
@@ -152,12 +152,12 @@ fn parts_that_no_server_could_read_are_refused() {
         };
         assert!(text.contains(error), "{options}: {text}");
     }
-    let mut waitless = app("local result, err
+    let mut no_wait = app("local result, err
         xpcall(error, function() result, err = tide.http.request{ pool = 'api' } end)
         response:finish(tostring(err))");
-    let (_, response) = waitless.get("/");
+    let (_, response) = no_wait.get("/");
     assert!(response.expect("it answers").1.starts_with("functions that wait cannot"));
-    assert_eq!((waitless.requests.len(), waitless.vm.operations()), (0, 0));
+    assert_eq!((no_wait.requests.len(), no_wait.vm.operations()), (0, 0));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Calls of push hubs: what a script orders, and how it continues.
-//! In: scripts, results. Out: the arguments of calls, what the script makes of the results.
+//! Calls of push hubs: the effects of scripts, and how scripts continue.
+//! In: scripts, results. Out: the arguments of calls, responses of scripts.
 
 mod harness;
 
@@ -31,7 +31,7 @@ fn reply(body: &str, reply: Result<&[u8], &str>) -> String {
     assert_eq!(app.vm.request(id), CallbackEnd::Waiting);
     app.effects();
     let operation = app.calls[0].0;
-    // That of a VM before.
+    // A reply for an earlier VM is ignored.
     app.vm.complete(1, operation, Ok(b"{}"));
     assert!(!app.vm.is_ready());
     app.vm.complete(2, operation, reply);
@@ -95,16 +95,16 @@ fn wrong_calls_are_errors() {
         let CallbackEnd::Failed(failure) = verdict else { panic!("{body}: {verdict:?}") };
         assert!(failure.message.contains(error), "{body}: {failure}");
     }
-    let mut waitless = app("local result, err
+    let mut no_wait = app("local result, err
         xpcall(error, function() result, err = tide.push.live:info() end)
         response:finish(tostring(err))");
-    let (_, response) = waitless.get("/");
+    let (_, response) = no_wait.get("/");
     assert!(response.expect("it answers").1.starts_with("functions that wait cannot be used here"));
-    assert_eq!((waitless.calls.len(), waitless.vm.operations()), (0, 0));
+    assert_eq!((no_wait.calls.len(), no_wait.vm.operations()), (0, 0));
 }
 
 #[test]
-fn call_of_a_job_and_one_that_fails_afterwards_end() {
+fn call_of_a_job_that_fails_afterwards_ends() {
     let mut app =
         app("tide.spawn(function() tide.push.live:info() error('later') end) response:finish('x')");
     app.get("/");
@@ -115,7 +115,7 @@ fn call_of_a_job_and_one_that_fails_afterwards_end() {
     let resumed = app.advance(0);
     assert!(matches!(resumed[0].verdict, CallbackEnd::Failed(_)));
     assert_eq!(app.vm.operations(), 0);
-    // Everything that waits is given up at the end.
+    // `stop` cancels all operations.
     app.get("/");
     app.advance(0);
     assert_eq!(app.vm.operations(), 1);

@@ -1,4 +1,4 @@
-//! Hooks on responses and the log: what `on_response` reads and changes, what `on_log` gets.
+//! Hooks on responses and the log: what `on_response` reads and changes, and the records of `on_log`.
 //! In: scripts, heads of responses, records. Out: the heads as changed.
 
 mod harness;
@@ -93,7 +93,7 @@ fn change_that_would_break_the_message_is_an_error() {
 }
 
 #[test]
-fn hook_cannot_wait_and_may_begin_threads() {
+fn hook_cannot_wait_but_may_start_threads() {
     let body = "local ok, err = tide.sleep(1) tide.log.info(err)
         tide.spawn(function() tide.sleep(0.01) tide.log.info('later') end)
         local _, err = tide.http.request { pool = 'api' } tide.log.info(err)";

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use harness::{App, TIMED};
 use tidegate_lua::{CallbackEnd, Dictionary};
 
-/// The value of a Lua expression after `code`, as text.
+/// The value of a Lua expression after `code`, as a string.
 fn eval(code: &str, expression: &str) -> String {
     let text = format!(
         "return {{ on_request = function(request, response)
@@ -56,8 +56,8 @@ fn values_are_stored_changed_and_removed() {
             "true 3 a 2",
         ),
         ("d:rpush('l', 1) d:lpop('l')", "d:llen('l'), d:lpop('l'), d:size()", "true 0 nil 0 0"),
-        ("d:rpush('l', 1)", "d:get('l')", "true nil a list"),
-        ("d:set('a', 1)", "d:rpush('a', 1)", "true nil not a list"),
+        ("d:rpush('l', 1)", "d:get('l')", "true nil the value is a list"),
+        ("d:set('a', 1)", "d:rpush('a', 1)", "true nil the value is not a list"),
         (
             "d:set('a', 1) d:set('b', 2) d:get('a')",
             "table.concat(d:keys(), ','), #d:keys(1)",

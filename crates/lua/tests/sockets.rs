@@ -1,5 +1,5 @@
-//! Sockets of scripts: what a script orders, and what it reads from the bytes that arrive.
-//! In: scripts, bytes, ends of connections. Out: effects, what the script makes of the bytes.
+//! Sockets of scripts: the effects of scripts, and what they read from the bytes that arrive.
+//! In: scripts, bytes, ends of connections. Out: effects, responses of scripts.
 
 mod harness;
 
@@ -25,9 +25,9 @@ fn begin(app: &mut App) -> ScriptRequestId {
     id
 }
 
-/// Connects the socket that the application has ordered last.
+/// Connects the socket that the application has requested last.
 fn connect(app: &mut App, tag: u64) -> SocketId {
-    let (socket, what) = app.sockets.last().cloned().expect("an order");
+    let (socket, what) = app.sockets.last().cloned().expect("an effect");
     assert_eq!(what, "connect 0");
     assert!(app.vm.socket_begun(socket, tag));
     app.vm.socket_connected(LIFE, socket, false);
@@ -35,11 +35,11 @@ fn connect(app: &mut App, tag: u64) -> SocketId {
     socket
 }
 
-fn orders(app: &mut App) -> Vec<String> {
+fn take_effects(app: &mut App) -> Vec<String> {
     core::mem::take(&mut app.sockets).into_iter().map(|(_, what)| what).collect()
 }
 
-/// Runs `body` after a connect, hands it the pieces of input one after the other, and then the end, if there is one.
+/// Runs `body` with a connected socket, delivers the pieces of input one after the other, and then the end, if there is one.
 /// Returns the response.
 fn read(body: &str, pieces: &[&str], end: Option<&str>) -> String {
     let body = format!("assert(s:connect('api')) {body}");
@@ -65,7 +65,7 @@ fn read(body: &str, pieces: &[&str], end: Option<&str>) -> String {
 }
 
 #[test]
-fn lines_numbers_of_bytes_and_everything_are_read() {
+fn line_number_of_bytes_and_all_input_are_read() {
     let all =
         "local parts = {} for at = 1, 3 do parts[at] = s:receive(at == 2 and 4 or nil) or '-' end
         response:finish(table.concat(parts, '|'))";
@@ -97,7 +97,7 @@ fn incomplete_portions_are_returned_with_the_error() {
 }
 
 #[test]
-fn texts_that_arrive_in_pieces_end_a_portion() {
+fn delimiter_that_arrives_in_pieces_ends_a_portion() {
     let body =
         "local next, with = s:receiveuntil('--END'), s:receiveuntil('--END', { inclusive = true })
         response:finish(next() .. '|' .. with() .. '|' .. s:receive(1))";
@@ -114,7 +114,7 @@ fn scripts_send_and_close() {
     assert_eq!(app.vm.sockets(), 1);
     connect(&mut app, 7);
     assert_eq!(app.effects().expect("it answers").1, "done");
-    assert_eq!(orders(&mut app), ["connect 0", "7 send GET 1\r\nx"]);
+    assert_eq!(take_effects(&mut app), ["connect 0", "7 send GET 1\r\nx"]);
     assert_eq!((app.vm.take_closed_socket(), app.vm.take_closed_socket()), (Some(7), None));
     app.vm.close_request(id);
 }
@@ -137,12 +137,12 @@ fn second_connect_of_a_socket_closes_the_connection_of_the_first() {
     assert_eq!((app.vm.take_closed_socket(), app.vm.take_closed_socket()), (Some(7), None));
     app.advance(5000);
     assert_eq!(app.effects().expect("it answers").1, "done");
-    assert_eq!(orders(&mut app), ["8 send x"]);
+    assert_eq!(take_effects(&mut app), ["8 send x"]);
     app.vm.close_request(id);
 }
 
 #[test]
-fn send_waits_while_the_server_takes_nothing() {
+fn send_waits_while_the_server_accepts_nothing() {
     let mut app = app("assert(s:connect('api')) assert(s:send('a')) tide.sleep(1)
         local ok, err = s:send('b') response:finish(tostring(ok) .. tostring(err))");
     let id = begin(&mut app);
@@ -150,11 +150,11 @@ fn send_waits_while_the_server_takes_nothing() {
     app.effects();
     app.vm.note_socket_blocked(LIFE, socket, true);
     app.advance(1000);
-    assert_eq!((app.effects(), orders(&mut app).len()), (None, 2), "it waits");
+    assert_eq!((app.effects(), take_effects(&mut app).len()), (None, 2), "it waits");
     app.vm.note_socket_blocked(LIFE, socket, false);
     app.advance(0);
     assert_eq!(app.effects().expect("it answers").1, "1nil");
-    assert_eq!(orders(&mut app), ["7 send b"]);
+    assert_eq!(take_effects(&mut app), ["7 send b"]);
     app.vm.close_request(id);
 }
 
@@ -180,20 +180,20 @@ fn failed_and_late_connects_are_errors() {
 }
 
 #[test]
-fn idle_sockets_are_used_again_unless_the_server_speaks_or_leaves() {
+fn idle_sockets_are_reused_unless_the_server_sends_or_closes() {
     let mut app = app("assert(s:connect('api', { pool = 'k' })) local times = s:getreusedtimes()
         assert(s:setkeepalive(5000, 2)) assert(select(2, s:receive()) == 'closed') response:finish(tostring(times))");
     let id = begin(&mut app);
     let socket = connect(&mut app, 7);
     assert_eq!(app.effects().expect("it answers").1, "0");
-    assert_eq!(orders(&mut app), ["connect 0", "7 idle Some(5s)"]);
+    assert_eq!(take_effects(&mut app), ["connect 0", "7 idle Some(5s)"]);
     app.vm.close_request(id);
     assert_eq!((app.vm.sockets(), app.vm.take_closed_socket()), (1, None), "its handler has ended");
     for times in ["1", "2"] {
         assert_eq!(app.get("/").1.expect("it answers").1, times);
-        assert_eq!(orders(&mut app), ["7 idle None", "7 idle Some(5s)"]);
+        assert_eq!(take_effects(&mut app), ["7 idle None", "7 idle Some(5s)"]);
     }
-    // Bytes that no question has asked for.
+    // Bytes that do not belong to a request.
     assert!(app.vm.socket_received(LIFE, socket, b"x"));
     assert_eq!((app.vm.sockets(), app.vm.take_closed_socket()), (0, Some(7)));
     let id = begin(&mut app);
@@ -260,8 +260,8 @@ fn sockets_end_with_their_client_or_job_or_request() {
     connect(&mut app, 1);
     assert_eq!(app.vm.message(client, b"hello", true), CallbackEnd::Done);
     app.effects();
-    assert_eq!(orders(&mut app), ["connect 0", "1 send hello"]);
-    assert_eq!(app.vm.take_closed_socket(), None, "the client is there");
+    assert_eq!(take_effects(&mut app), ["connect 0", "1 send hello"]);
+    assert_eq!(app.vm.take_closed_socket(), None, "the client is still connected");
     assert_eq!(app.vm.closed(client, 1000, ""), CallbackEnd::Done);
     assert_eq!((app.vm.take_closed_socket(), app.vm.sockets()), (Some(1), 0));
     let id = begin(&mut app);
@@ -280,7 +280,7 @@ fn sockets_end_with_their_client_or_job_or_request() {
 }
 
 #[test]
-fn sockets_are_bounded_with_requests_and_idle_ones_make_room() {
+fn number_of_sockets_and_requests_is_limited_and_idle_sockets_are_closed_first() {
     let mut app = App::load(
         "local n = 0 return { on_request = function(request, response)
             local s = tide.tcp() local ok, err = s:connect('api', { pool = 'k' .. n })
@@ -321,7 +321,7 @@ fn server_waits_while_a_script_does_not_read() {
     assert!(!app.vm.socket_received(LIFE, socket, &piece), "64 KiB wait");
     app.advance(1000);
     assert_eq!(app.effects().expect("it answers").1, "70000");
-    assert_eq!(orders(&mut app), ["connect 0", "7 resume"]);
+    assert_eq!(take_effects(&mut app), ["connect 0", "7 resume"]);
     app.vm.close_request(id);
 }
 

@@ -1,4 +1,4 @@
-//! VMs that take the place of others.
+//! VMs that replace earlier VMs.
 //! In: two scripts. Out: states of clients, verdicts.
 
 mod harness;
@@ -56,7 +56,11 @@ fn states_of_clients_are_copied_as_plain_data() {
     let (mut before, mut after) = (App::load(before, &TIMED), App::load(after, &TIMED));
     let client = open(&mut before, 5);
     after.vm.reserve_clients_of(&before.vm);
-    assert_eq!((after.vm.clients(), after.vm.tag_of(2, client)), (0, None), "not taken over yet");
+    assert_eq!(
+        (after.vm.clients(), after.vm.tag_of(2, client)),
+        (0, None),
+        "the client is not taken over yet"
+    );
     assert_eq!(hand_over(&mut before, &mut after, client, 6), Some(CallbackEnd::Done));
     assert_eq!(after.sent, [format!("6 text 1-2-{}-{} true", client.index, client.generation)]);
     assert_eq!((before.vm.clients(), after.vm.clients()), (0, 1));
@@ -118,8 +122,8 @@ fn ids_of_earlier_clients_stay_free_until_they_have_ended() {
     assert_eq!((again.index, after.vm.clients()), (kept[1].index, 2));
     assert_ne!(again, kept[1]);
     after.vm.free_reserved(again);
-    assert_eq!(after.vm.clients(), 2, "a client of its own is not freed");
-    // A third VM gets what the second has not taken over.
+    assert_eq!(after.vm.clients(), 2, "the VM's own client is not freed");
+    // A third VM reserves the ids that the second VM has not taken over.
     let mut last = App::load(NOTHING, &TIMED);
     last.vm.reserve_clients_of(&after.vm);
     assert_eq!(after.vm.retire(Moment::from_nanos(u64::MAX)), CallbackEnd::Done);
@@ -165,7 +169,7 @@ fn jobs_of_earlier_code_get_premature_and_end() {
     let request = app.open("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(app.vm.request(request), CallbackEnd::Waiting);
     assert!(!app.vm.is_idle());
-    // The clock of the bench begins at 1.5 s.
+    // The clock of the harness begins at 1.5 s.
     assert_eq!(app.vm.retire(Moment::from_nanos(21_500_000_000)), CallbackEnd::Done);
     app.effects();
     let lines = core::mem::take(&mut app.log);
@@ -176,7 +180,7 @@ fn jobs_of_earlier_code_get_premature_and_end() {
     lines.sort();
     assert_eq!(lines, ["Info slept nil premature", "Info waited nil premature"]);
     app.advance(3000);
-    assert_eq!(app.effects(), Some((200, "done".to_owned())), "requests go on");
+    assert_eq!(app.effects(), Some((200, "done".to_owned())), "requests continue");
     app.vm.close_request(request);
     app.advance(3000);
     app.effects();
@@ -192,6 +196,6 @@ fn failed_on_handover_is_a_failure_of_the_client() {
     after.vm.reserve_clients_of(&before.vm);
     let verdict = hand_over(&mut before, &mut after, client, 5);
     assert!(matches!(verdict, Some(CallbackEnd::Failed(_))), "{verdict:?}");
-    assert_eq!(after.vm.clients(), 1, "the server closes it");
+    assert_eq!(after.vm.clients(), 1, "the worker closes the client");
     assert_eq!(after.vm.closed(client, 1011, ""), CallbackEnd::Done);
 }

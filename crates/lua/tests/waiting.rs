@@ -48,7 +48,7 @@ fn handler_sleeps_and_then_answers() {
     let resumed = app.advance(1);
     assert_eq!(resumed[0].verdict, CallbackEnd::Done);
     assert_eq!(
-        (resumed[0].whose, resumed[0].what),
+        (resumed[0].owner, resumed[0].what),
         (CallbackOwner::Request { tag: 9 }, "on_request")
     );
     assert_eq!(app.effects(), Some((200, "1.75".to_owned())));
@@ -107,9 +107,9 @@ fn each_part_between_waits_has_its_own_budget() {
     assert_eq!(counted.effects(), Some((200, "done".to_owned())));
     begin(&mut app, "/bad");
     let last = (0..5).flat_map(|_| app.advance(1)).last().expect("it continues");
-    let CallbackEnd::Failed(failure) = last.verdict else { panic!("it never ends") };
+    let CallbackEnd::Failed(failure) = last.verdict else { panic!("the loop ends by itself") };
     assert_eq!(
-        (failure.excess, last.whose),
+        (failure.excess, last.owner),
         (Some(Excess::Time), CallbackOwner::Request { tag: 9 })
     );
 }
@@ -131,7 +131,7 @@ fn handler_continues_after_its_response() {
     let (id, verdict) = begin(&mut app, "/");
     assert_eq!((verdict, app.effects()), (CallbackEnd::Waiting, Some((200, "ok".to_owned()))));
     app.vm.close_request(id);
-    assert_eq!(app.advance(1000)[0].whose, CallbackOwner::Application);
+    assert_eq!(app.advance(1000)[0].owner, CallbackOwner::Application);
     app.effects();
     assert_eq!(app.log, ["Info later nil the response has ended"]);
 }
@@ -158,7 +158,7 @@ fn timers_run_once_repeat_and_are_cancelled() {
 }
 
 #[test]
-fn repeated_timer_that_fails_goes_on_and_does_not_overlap() {
+fn repeated_timer_continues_after_a_failure_and_does_not_overlap() {
     let mut app = app("local count = 0
         tide.timer.every(0.1, function()
             count = count + 1
@@ -168,7 +168,7 @@ fn repeated_timer_that_fails_goes_on_and_does_not_overlap() {
         end)
         response:finish('ok')");
     app.get("/");
-    let verdicts: Vec<_> = app.advance(100).into_iter().map(|one| one.verdict).collect();
+    let verdicts: Vec<_> = app.advance(100).into_iter().map(|callback| callback.verdict).collect();
     let [CallbackEnd::Failed(failure)] = &verdicts[..] else { panic!("{verdicts:?}") };
     assert!(failure.message.ends_with("first") && failure.trace.contains("app.lua"));
     for _ in 0..35 {
@@ -240,7 +240,7 @@ fn timers_are_bounded_and_generation_checked() {
 }
 
 #[test]
-fn cancelled_waits_leave_nothing_behind() {
+fn memory_does_not_grow_with_cancelled_waits() {
     let mut app = app("local thread = tide.spawn(tide.sleep, 1000)
         for round = 1, 100 do assert(tide.wait(thread, 0.001) == nil) end
         thread:cancel()
@@ -268,18 +268,18 @@ fn write_waits_for_the_client_above_the_high_water_mark() {
     let (id, verdict) = begin(&mut app, "/");
     app.effects();
     assert_eq!((verdict, app.awaits_drain, app.log.len()), (CallbackEnd::Waiting, true, 2));
-    assert_eq!(app.advance(60_000), [], "it waits for the client");
+    assert_eq!(app.advance(60_000), [], "the handler waits for the client");
     app.vm.note_drained(id);
     app.advance(0);
     app.effects();
     assert_eq!(app.log.len(), 5);
-    // Another thread learns that the client has left.
+    // After the client has left, the handler does not continue.
     app.vm.close_request(id);
     assert_eq!((app.advance(0), app.vm.waiting()), (vec![], 0));
 }
 
 #[test]
-fn thread_that_writes_to_a_response_learns_that_its_client_has_left() {
+fn flush_in_a_thread_fails_after_the_client_has_left() {
     let mut app = app("local thread = tide.spawn(function()
             response:write('a')
             log(response:flush())
@@ -329,7 +329,7 @@ fn handlers_of_clients_wait() {
     assert_eq!(app.vm.opened(client, request), CallbackEnd::Waiting);
     assert_eq!((app.vm.requests(), app.vm.waiting()), (0, 1));
     let resumed = app.advance(1000);
-    assert_eq!((resumed[0].whose, resumed[0].what), (CallbackOwner::Client { tag: 7 }, "on_open"));
+    assert_eq!((resumed[0].owner, resumed[0].what), (CallbackOwner::Client { tag: 7 }, "on_open"));
     assert_eq!(app.vm.message(client, b"one", true), CallbackEnd::Waiting);
     app.advance(1000);
     assert_eq!(app.vm.message(client, b"two", true), CallbackEnd::Waiting);

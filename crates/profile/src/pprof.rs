@@ -53,7 +53,7 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
     message.0
 }
 
-/// The table of texts; the first is empty.
+/// The table of strings; the first is empty.
 struct Texts {
     all: Vec<String>,
     ids: BTreeMap<String, u64>,

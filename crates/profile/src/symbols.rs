@@ -15,7 +15,7 @@ use crate::stacks::{COMPILED_LUA, IN_KERNEL, INCOMPLETE, KERNEL_FROM, OTHERS};
 /// Bytes of a name; a longer name is cut.
 const NAME_BYTES_MAX: usize = 400;
 
-/// Frames as texts, outermost first, by address.
+/// Frames as strings, outermost first, by address.
 pub(crate) struct Symbols(BTreeMap<u64, Vec<String>>);
 
 impl Symbols {

@@ -38,7 +38,7 @@ pub struct ApiCall {
     /// The number of replies that have not arrived.
     missing: u32,
     /// The number of reports about deliveries that have not arrived. Below 0 if a report has arrived before the reply of the
-    /// owner, which states how many there are.
+    /// owner, which reports how many there are.
     missing_reports: i64,
 }
 

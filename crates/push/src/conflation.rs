@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_have_intervals_of_their_own_and_leave_nothing() {
+    fn channels_have_their_own_intervals_and_release_their_state() {
         let span = Span::from_millis(100);
         let mut conflation = Conflation::default();
         for channel in ["a", "b"] {

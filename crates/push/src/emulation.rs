@@ -118,7 +118,7 @@ impl SessionName {
 /// The commands in a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// The node of the session, as the reply to `connect` states it.
+    /// The node of the session, as the reply to `connect` contains it.
     pub node: String,
     /// The name of the session.
     pub session: String,

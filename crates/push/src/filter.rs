@@ -1,5 +1,5 @@
 //! Filters of subscriptions by the tags of messages, as Centrifugo's client libraries state them (`tf`).
-//! In: a filter as a client states it; the tags of a message. Out: whether the subscription gets the message.
+//! In: a filter as a client sends it; the tags of a message. Out: whether the subscription gets the message.
 //! Never: allocates while it tests a message; accepts a filter that it does not understand.
 //! Limits: `NODES_MAX` nodes, `DEPTH_MAX` levels, `VALUES_MAX` values and `BYTES_MAX` of text in a filter;
 //! `TAGS_BYTES_MAX` of tags of a message.
@@ -23,7 +23,7 @@ pub const TAGS_BYTES_MAX: usize = 1024;
 /// Maximum number of digits that a number is compared by: the rest of a client's number would only cost time.
 const NUMBER_BYTES_MAX: usize = 64;
 
-/// A filter as a client states it.
+/// A filter as a client sends it.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Stated {
     /// How `nodes` are combined: `and`, `or` or `not`; empty: a condition.
@@ -76,11 +76,11 @@ enum Test {
     OneOf { values: Box<[Box<str>]>, is_not: bool },
     /// Anything; absent, if it `is_not`.
     Exists { is_not: bool },
-    /// A text with this at its start.
+    /// A string with this at its start.
     StartsWith(Box<str>),
-    /// A text with this at its end.
+    /// A string with this at its end.
     EndsWith(Box<str>),
-    /// A text with this in it.
+    /// A string with this in it.
     Contains(Box<str>),
     /// A number less than this one; also an equal one, if it `or_equal`.
     Less { than: Number, or_equal: bool },
@@ -292,7 +292,7 @@ impl<'a> Parts<'a> {
     fn compare(&self, other: &Self) -> Ordering {
         let size = |one: &Self, other: &Self| {
             let by_length = one.whole.len().cmp(&other.whole.len());
-            // Digits of the same length compare as texts do, and so do fractions.
+            // Digits of the same length compare as strings do, and so do fractions.
             by_length.then(one.whole.cmp(other.whole)).then(one.fraction.cmp(other.fraction))
         };
         match (self.is_negative, other.is_negative) {

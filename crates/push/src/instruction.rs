@@ -76,7 +76,7 @@ pub enum InstructionMethod {
     Unsubscribe,
     /// Becomes `ClientChange::Disconnect`.
     Disconnect,
-    /// Becomes `ClientChange::Refresh`, or a disconnect if the request states `expired`.
+    /// Becomes `ClientChange::Refresh`, or a disconnect if the request contains `expired`.
     Refresh,
 }
 

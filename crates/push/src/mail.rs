@@ -1,6 +1,6 @@
 //! The messages about channels that the workers of a process send to each other.
 //! In: calls, replies and publications. Out: the same, in the order in which they were sent to a worker.
-//! Invariant: mail between two workers is delivered in order (`hub.rs` states why).
+//! Invariant: mail between two workers is delivered in order (`hub.rs` says why).
 
 use std::sync::Arc;
 

@@ -28,7 +28,7 @@ pub struct Position {
     pub offset: u64,
 }
 
-/// A position as a client states it.
+/// A position as a client sends it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Since {
     /// The epoch; `None` if the client accepts any.
@@ -101,7 +101,7 @@ impl Epoch {
 const UNKNOWN_EPOCH: Epoch = Epoch { text: [0; EPOCH_BYTES_MAX], length: 0 };
 
 impl Since {
-    /// The position that a client states. An empty epoch accepts any.
+    /// The position that a client sends. An empty epoch accepts any.
     #[must_use]
     pub fn new(epoch: &str, offset: u64) -> Self {
         let epoch = match epoch {

@@ -1,6 +1,6 @@
 //! The wire format of Protocol Buffers: tagged fields, varints, and messages with their lengths.
-//! In: bytes of a peer; numbers, texts and nested messages. Out: fields in the order of the bytes; bytes.
-//! Never: panics; reads beyond a length; allocates memory for a length that a peer states (fields borrow their bytes).
+//! In: bytes of a peer; numbers, strings and nested messages. Out: fields in the order of the bytes; bytes.
+//! Never: panics; reads beyond a length; allocates memory for a length that a peer sends (fields borrow their bytes).
 //! Limits: those of the message that contains the bytes. Groups, which proto3 does not have, are malformed.
 //! Invariant: a value of 0, false or empty is not encoded, as proto3 defines it; a nested message is encoded even if it is empty.
 
@@ -13,7 +13,7 @@ pub struct Malformed;
 pub enum Value<'a> {
     /// A number.
     Number(u64),
-    /// A text, a message or bytes.
+    /// A string, a message or bytes.
     Bytes(&'a [u8]),
     /// A number of fixed size. No message that this program knows has such a field.
     Fixed,
@@ -146,7 +146,7 @@ pub fn put_flag(out: &mut Vec<u8>, field: u32, flag: bool) {
     put_number(out, field, flag.into());
 }
 
-/// Appends bytes or a text, unless they are empty.
+/// Appends bytes or a string, unless they are empty.
 pub fn put_bytes(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
     if !bytes.is_empty() {
         put_varint(out, u64::from(field) << 3 | BYTES);

@@ -1,4 +1,4 @@
-//! The channels that a client is subscribed to when it connects, as its token or the application's backend states them; and
+//! The channels that a client is subscribed to when it connects, as its token or the application's backend lists them; and
 //! the reading of members that contain JSON.
 //! In: members of an object. Out: each channel once, with the data for the client and the data that other clients see.
 //! Never: returns JSON that contains line breaks or is nested too deeply.

@@ -31,7 +31,7 @@ struct Entry {
     at: Moment,
 }
 
-/// The publications that a client missed since the position that it states.
+/// The publications that a client missed since the position that it sends.
 #[derive(Clone, Debug)]
 pub struct Recovered {
     /// Every missed publication, in order; empty if they are lost.

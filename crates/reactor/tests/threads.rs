@@ -1,5 +1,5 @@
 //! Tests that need real threads and a real kernel: wakes, descriptor tables, listener groups.
-//! In: worker threads and real sockets. Out: what each test's name states.
+//! In: worker threads and real sockets. Out: what each test's name says.
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixListener;

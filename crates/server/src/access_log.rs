@@ -1,7 +1,7 @@
 //! The access log: lines on their way from the workers to a file, to stdout or to syslog (`syslog.rs`).
-//! In: entries of workers. Out: whole lines, of the entries that the settings choose; how many were lost.
-//! Never: blocks a worker (`batches.rs`). Lets the access log displace lines of the process's own log (`log.rs`), which has
-//! another thread and another queue.
+//! In: entries of workers. Out: whole lines for the entries that the settings select; the number of lost lines.
+//! Never: blocks a worker (`batches.rs`); displaces lines of the process's own log (`log.rs`), which has a thread and a queue
+//! of its own.
 //! Limits: those of `batches.rs`; further lines are lost and counted.
 //! Invariant: only the writer thread writes to the destination.
 
@@ -31,7 +31,7 @@ use crate::threads::Ended;
 const COLLECT_SPAN: Duration = Duration::from_millis(50);
 /// How often lost lines are reported.
 const REPORT_SPAN: Duration = Duration::from_secs(10);
-/// How long the writer waits for a destination that accepts no bytes before it looks again.
+/// How long the writer waits for a destination that accepts no bytes before it polls again.
 const POLL_AGAIN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// What workers and the writer share.
@@ -39,9 +39,9 @@ const POLL_AGAIN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 struct Shared {
     /// The writer sleeps until a worker wakes it.
     is_asleep: AtomicBool,
-    /// The destination is to be opened again.
+    /// The writer must open the destination again.
     reopens: AtomicBool,
-    /// The writer. It ends when all batches are empty.
+    /// The handle of the writer. The writer ends when all batches are empty.
     thread: Arc<ColdThread>,
     /// Lines that were lost because the batch of their worker was full.
     dropped: AtomicU64,
@@ -94,7 +94,7 @@ impl LineSender {
         &self.settings
     }
 
-    /// Whether lines show the load of the worker.
+    /// Whether lines contain the load of the worker.
     pub(crate) fn shows_loads(&self) -> bool {
         self.settings.format == AccessFormat::Http
     }
@@ -104,7 +104,7 @@ impl LineSender {
         self.sender.has_entries()
     }
 
-    /// Encodes an entry, unless the settings leave it out.
+    /// Encodes an entry if the settings select it.
     pub(crate) fn write(&mut self, entry: &Entry<'_>) {
         if self.selection.takes(entry) {
             let batch = self.sender.batch();
@@ -113,8 +113,8 @@ impl LineSender {
         }
     }
 
-    /// Hands the lines of the turn over, unless the writer holds the lock: then they wait for the next turn. Returns
-    /// how many lines were lost.
+    /// Hands the lines of the turn over. If the writer holds the lock, the lines wait for the next turn. Returns how many lines
+    /// were lost.
     pub(crate) fn deliver(&mut self) -> u64 {
         let uncounted = match self.shared.uncounted.load(Ordering::Relaxed) {
             0 => 0,
@@ -160,7 +160,7 @@ impl Log {
     /// Opens the destination, or makes sure that it can be opened.
     ///
     /// # Errors
-    /// The file cannot be opened; the text names it.
+    /// The file cannot be opened; the message names it.
     pub(crate) fn open(settings: &AccessLog) -> Result<Self, String> {
         let sink = Sink::open(&settings.to).map(Sink::unless_file)?;
         Ok(Self { settings: settings.clone(), sink, batches: Vec::new(), shared: Arc::default() })
@@ -217,7 +217,7 @@ impl WriterWaker {
         self.0.thread.wake();
     }
 
-    /// Waits until all lines are written, but not for long. No worker runs any more.
+    /// Waits until all lines are written, at most for `log::FLUSH_SPAN`. No worker runs any more.
     pub(crate) fn finish(&self) {
         self.0.thread.finish();
     }
@@ -229,15 +229,15 @@ enum Sink {
     Syslog(Box<Syslog>),
 }
 
-/// A destination that takes bytes.
+/// A destination for a stream of bytes.
 enum Stream {
     Stdout(io::Stdout),
     File(File),
 }
 
 impl Sink {
-    /// Closes a file. The workers, which are started later, copy all descriptors: their copies would keep the space of the
-    /// file after it was rotated and deleted. A fifo stays open, because its reader would take a close for the end.
+    /// Closes a file. The workers, which are started later, copy all descriptors: their copies would keep the space of the file
+    /// after it was rotated and deleted. A fifo stays open, because its reader would treat a close as the end of the log.
     fn unless_file(self) -> Option<Self> {
         let is_file = match &self {
             Self::Stream(Stream::File(file)) => file.metadata().is_ok_and(|meta| meta.is_file()),
@@ -295,7 +295,7 @@ impl Stream {
                 Err(Errno::AGAIN) if reopens.load(Ordering::SeqCst) => break,
                 Err(Errno::AGAIN) => {
                     let fd = self.as_fd();
-                    // Looks again after the wait, whatever its result.
+                    // Tries to write again, whatever the result of the wait.
                     let _ = poll(
                         &mut [PollFd::from_borrowed_fd(fd, PollFlags::OUT)],
                         Some(&POLL_AGAIN),
@@ -356,7 +356,7 @@ impl Writer {
                 thread::park_timeout(COLLECT_SPAN);
                 continue;
             }
-            // A worker that hands lines over after this look sees that the writer is asleep.
+            // A worker that hands lines over after the next check sees that the writer is asleep.
             self.shared.is_asleep.store(true, Ordering::SeqCst);
             if self.write_all() == Found::Nothing && !self.shared.thread.ends() {
                 match self.unreported() {
@@ -462,7 +462,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_that_cannot_be_opened_at_the_start_is_opened_later() {
+    fn file_that_cannot_be_opened_at_the_start_is_opened_by_reopen() {
         let name = format!("tidegate-access-log-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         fs::create_dir_all(&folder).expect("a folder can be made");

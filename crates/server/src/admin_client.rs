@@ -38,7 +38,7 @@ impl ClientTls {
     /// Reads the authorities of the interface's certificate, and the client's certificate and key.
     ///
     /// # Errors
-    /// A file or the name cannot be used; the text states why.
+    /// A file or the name cannot be used; the text says why.
     pub fn read(
         authorities: &Path,
         certificate: Option<(&Path, &Path)>,

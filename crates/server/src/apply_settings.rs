@@ -111,7 +111,7 @@ pub(crate) struct RemovedParts {
     /// The parts. A part that is no longer in use is removed within `REMOVED_CHECK_SPAN`.
     places: BTreeSet<PartIndex>,
     /// When the worker checks them again.
-    look_at: Moment,
+    check_at: Moment,
     /// Where they are published; `None` if no thread reloads.
     published: Option<InUse>,
     /// `published` is to be written.
@@ -472,7 +472,7 @@ impl Worker {
                 pool.share(own, workers);
                 match self.pools.get_mut(index) {
                     Some(place) => pool.permits.succeed(&mut place.permits),
-                    None => self.take_early_asks(index as u16, &mut pool),
+                    None => self.take_early_requests(index as u16, &mut pool),
                 }
                 pool.change(settings, &life.servers, own, workers);
                 // Other workers may request its permits.
@@ -535,11 +535,11 @@ impl Worker {
     /// Checks which removed parts are still in use, if it is time to check.
     pub(crate) fn check_removed<R: Reactor>(&mut self, reactor: &R) {
         if self.removed.places.is_empty() && !self.removed.is_changed
-            || reactor.now() < self.removed.look_at
+            || reactor.now() < self.removed.check_at
         {
             return;
         }
-        self.removed.look_at = reactor.now().after(REMOVED_CHECK_SPAN);
+        self.removed.check_at = reactor.now().after(REMOVED_CHECK_SPAN);
         self.listening.open.retain(|listener| reactor.listener_address(listener.id).is_some());
         let before = self.removed.places.len();
         let mut places = core::mem::take(&mut self.removed.places);

@@ -1,14 +1,15 @@
 //! Encoded entries on their way from workers to a thread that writes or sends them: lines of the access log, spans.
-//! In: entries of a turn. Out: batches for the thread; how many entries were lost.
+//! In: entries of a turn. Out: batches for the thread; the number of lost entries.
 //! Never: blocks a worker: a worker leaves the entries of a turn in its `SharedBatch`, unless the thread holds the lock at that
-//! moment. Then they wait for the next turn. Copies entries: a turn borrows a small batch and continues it in place.
+//! moment. Then the entries wait for the next turn. Never copies entries: a turn borrows a small batch and continues it in
+//! place.
 //! Limits: `BATCH_BYTES_MAX` bytes of each worker wait for the thread; further entries are lost.
-//! Invariant: a batch contains whole entries only. A thread that finds a batch borrowed is woken at the end of that turn, and no
-//! turn borrows it again before the thread has taken it.
+//! Invariant: a batch contains whole entries only. A thread that finds a batch borrowed is woken at the end of that turn, and
+//! no turn borrows it again before the thread has taken it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of one worker that wait for the thread.
+/// Maximum number of bytes of one worker that wait for the thread.
 pub(crate) const BATCH_BYTES_MAX: usize = 1 << 20;
 /// A batch with this many bytes wakes the thread at once.
 const BATCH_BYTES_URGENT: usize = BATCH_BYTES_MAX / 4;
@@ -50,8 +51,8 @@ struct Waiting {
 }
 
 impl SharedBatch {
-    /// Moves the entries to `into`, whose own entries are dropped. Returns whether the worker has borrowed them. Then there are
-    /// none, and the worker wakes the thread when it returns them.
+    /// Moves the entries to `into`, whose own entries are dropped. Returns whether the worker has borrowed the entries. Then
+    /// `into` is empty, and the worker wakes the thread when it returns the entries.
     pub(crate) fn take(&self, into: &mut Batch) -> bool {
         into.clear();
         let mut waiting = self.lock();
@@ -60,9 +61,9 @@ impl SharedBatch {
         waiting.is_borrowed
     }
 
-    /// Takes the entries as text. For tests.
+    /// Takes the entries as a string. For tests.
     #[must_use]
-    pub fn take_text(&self) -> String {
+    pub fn take_string(&self) -> String {
         String::from_utf8_lossy(&self.take_bytes()).into_owned()
     }
 
@@ -91,7 +92,7 @@ pub(crate) enum Delivery {
     Lost(u64),
 }
 
-/// A worker's side: the entries of this turn, and where the thread finds them.
+/// A worker's side: the entries of this turn, and the batch that is shared with the thread.
 #[derive(Default)]
 pub(crate) struct BatchSender {
     /// The entries of this turn, after those of the borrowed batch.
@@ -107,7 +108,7 @@ impl BatchSender {
         Self { shared, ..Self::default() }
     }
 
-    /// Where the next entry is added, behind those before it.
+    /// The batch to which the next entry is appended.
     #[inline]
     pub(crate) fn batch(&mut self) -> &mut Batch {
         if self.batch.entries == 0 {
@@ -149,9 +150,9 @@ impl BatchSender {
                 false => Delivery::Nothing,
             };
         };
-        // What the thread has been told about. Nothing waits beside a borrowed batch.
+        // The bytes that the thread knows about. Nothing waits beside a borrowed batch.
         let known = borrowed.map_or(waiting.batch.bytes.len(), |(bytes, _)| bytes);
-        // A turn with more than the limit passes if nothing waits: the thread is not late.
+        // If nothing waits, the thread is not late, so even a turn with more bytes than the limit is accepted.
         let is_full = waiting.batch.bytes.len() + batch.bytes.len() > BATCH_BYTES_MAX;
         let lost = if known > 0 && is_full { lose(batch, *borrowed) } else { 0 };
         if waiting.batch.bytes.is_empty() {
@@ -233,7 +234,7 @@ mod tests {
         add(&mut sender, 3);
         drop(held);
         assert_eq!(sender.deliver(), Delivery::Done { is_urgent: false });
-        assert_eq!(shared.take_text(), "aaa");
+        assert_eq!(shared.take_string(), "aaa");
     }
 
     #[test]
@@ -248,7 +249,7 @@ mod tests {
         assert_eq!((taken.entries, sender.batch.entries), (0, 2));
         // The thread came too early, and is woken.
         assert_eq!(sender.deliver(), Delivery::Done { is_urgent: true });
-        // It has not come again, so that the entries stay where they are.
+        // The thread has not come again, so the entries stay where they are.
         add(&mut sender, 1);
         assert_eq!(sender.batch.entries, 1);
         assert_eq!(sender.deliver(), Delivery::Done { is_urgent: false });
@@ -272,19 +273,19 @@ mod tests {
             assert_eq!(sender.deliver(), Delivery::Lost(1));
             drop(held);
             sender.deliver_last();
-            assert_eq!(shared.take_text(), "a".repeat(10), "{is_locked}");
+            assert_eq!(shared.take_string(), "a".repeat(10), "{is_locked}");
         }
     }
 
     #[test]
-    fn large_turn_passes_if_nothing_waits() {
+    fn large_turn_is_accepted_if_nothing_waits() {
         let shared = Arc::new(SharedBatch::default());
         let mut sender = BatchSender::new(Arc::clone(&shared));
         add(&mut sender, BATCH_BYTES_MAX + 1);
         assert_eq!(sender.deliver(), Delivery::Done { is_urgent: true });
         add(&mut sender, 1);
         assert_eq!(sender.deliver(), Delivery::Lost(1));
-        assert_eq!(shared.take_text().len(), BATCH_BYTES_MAX + 1);
+        assert_eq!(shared.take_string().len(), BATCH_BYTES_MAX + 1);
     }
 
     #[test]

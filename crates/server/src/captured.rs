@@ -1,7 +1,7 @@
-//! What a line of the access log contains of the client's certificate and of the response.
+//! The parts of the client's certificate and of the response that a line of the access log contains.
 //! In: the client's certificate, when its request begins; the head of the response, as the client gets it. Out: the subject,
 //! and the values of the captured fields and cookies.
-//! Never: looks at a head if the log captures nothing of responses.
+//! Never: reads a head if the log captures nothing of responses.
 //! Limits: `FIELD_BYTES_MAX` bytes of each value; the settings limit the numbers of fields and cookies.
 
 use tidegate_config::model::CaptureNames;
@@ -19,14 +19,14 @@ pub(crate) struct Captured {
     ends: Vec<u16>,
 }
 
-/// Capacity of a text that a free record keeps.
+/// Capacity of `Captured::text` that a free record keeps.
 const KEPT_BYTES_MAX: usize = 1024;
-/// The most bytes of `Captured::text`: the ends in it fit 16 bits.
+/// Maximum number of bytes of `Captured::text`: its ends fit 16 bits.
 const TEXT_BYTES_MAX: usize = (1 + 16 + 4) * FIELD_BYTES_MAX;
 const _: () = assert!(TEXT_BYTES_MAX <= u16::MAX as usize);
 
 impl Captured {
-    /// Nothing.
+    /// No values.
     pub(crate) const fn new() -> Self {
         Self { text: Vec::new(), subject_end: 0, ends: Vec::new() }
     }
@@ -100,7 +100,7 @@ pub(crate) fn head_fields(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> +
     })
 }
 
-/// The value of a cookie in a Set-Cookie field (RFC 6265 section 5.2); `None` if it sets another one.
+/// The value of a cookie in a Set-Cookie field (RFC 6265 section 5.2); `None` if the field sets another cookie.
 fn cookie_value<'f>(field: &'f [u8], name: &[u8]) -> Option<&'f [u8]> {
     let pair = field.split(|&byte| byte == b';').next()?;
     let equals = pair.iter().position(|&byte| byte == b'=')?;

@@ -1,6 +1,6 @@
-//! The handle of a thread that takes the batches of the workers (`batches.rs`): it is woken, told that the process ends, and
-//! waited for.
-//! In: calls of workers, of the thread itself, and of the end of the process. Out: wake-ups; whether the thread is to end.
+//! The handle of a thread that takes the batches of the workers (`batches.rs`). The process wakes the thread, tells it to end,
+//! and waits for its end.
+//! In: calls of workers, of the thread itself, and of the end of the process. Out: wake-ups; whether the thread must end.
 //! Limits: the end of the process waits for `FLUSH_SPAN`.
 
 use std::io;
@@ -14,8 +14,8 @@ use crate::threads::{self, Ended};
 
 /// How long the end of the process waits for the last entries.
 const FLUSH_SPAN: Duration = log::FLUSH_SPAN;
-/// How often a thread that waits for the end looks again.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// How often the end of the process checks whether the thread has ended.
+const POLL_SPAN: Duration = Duration::from_millis(1);
 
 /// The handle. The thread shares it with the parts of the process that wake or end it.
 #[derive(Default)]
@@ -32,7 +32,7 @@ impl ColdThread {
     /// Starts the thread, which does `work`.
     ///
     /// # Errors
-    /// The kernel refused it.
+    /// The kernel refused the thread.
     pub(crate) fn start(
         self: &Arc<Self>,
         name: &'static str,
@@ -40,7 +40,7 @@ impl ColdThread {
     ) -> io::Result<()> {
         let own = Arc::clone(self);
         let thread = move || {
-            // Before the thread can sleep, so that no wake-up is lost. It is started once.
+            // Set before the thread can sleep, so that no wake-up is lost. The thread is started once.
             let _ = own.thread.set(thread::current());
             work()
         };
@@ -54,7 +54,7 @@ impl ColdThread {
         }
     }
 
-    /// Whether the thread is to end.
+    /// Whether the thread must end.
     pub(crate) fn ends(&self) -> bool {
         self.ends.load(Ordering::SeqCst)
     }
@@ -71,7 +71,7 @@ impl ColdThread {
         self.wake();
         let deadline = Instant::now() + FLUSH_SPAN;
         while !self.has_ended.load(Ordering::SeqCst) && Instant::now() < deadline {
-            thread::sleep(LOOK_AGAIN);
+            thread::sleep(POLL_SPAN);
         }
     }
 }
@@ -83,8 +83,8 @@ mod tests {
     #[test]
     fn thread_does_its_last_work_before_the_process_ends() {
         let thread = Arc::new(ColdThread::default());
-        let works = Arc::new(AtomicBool::new(false));
-        let (own, done) = (Arc::clone(&thread), Arc::clone(&works));
+        let is_done = Arc::new(AtomicBool::new(false));
+        let (own, done) = (Arc::clone(&thread), Arc::clone(&is_done));
         let work = move || {
             while !own.ends() {
                 thread::park();
@@ -96,9 +96,9 @@ mod tests {
         thread.finish();
         // A loaded machine may need longer than the end of a process waits.
         let begin = Instant::now();
-        while !works.load(Ordering::SeqCst) {
+        while !is_done.load(Ordering::SeqCst) {
             assert!(begin.elapsed() < Duration::from_secs(60), "the thread was not told to end");
-            thread::sleep(LOOK_AGAIN);
+            thread::sleep(POLL_SPAN);
         }
     }
 }

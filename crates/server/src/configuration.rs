@@ -4,7 +4,7 @@
 //! Never: applies a part of a configuration: a configuration that cannot be used is refused as a whole. All workers have loaded
 //! and started the applications of a configuration before it takes effect in any of them. The exception is a shortage of
 //! descriptors or memory, or a worker that does not answer, after the first worker has changed: then this worker keeps the
-//! previous settings, and the result of the reload states this.
+//! previous settings, and the result of the reload says so.
 //! Limits: a worker has to begin to apply settings within `APPLY_SPAN`; a reload that has begun is waited for, and reported.
 //! Invariant: the workers are changed one after the other, by one thread.
 
@@ -41,7 +41,7 @@ use crate::log;
 use crate::name_servers;
 use crate::ports;
 use crate::reload::unix_seconds;
-use crate::resolve::{self, Addresses, Found, LookUps};
+use crate::resolve::{self, Addresses, Found, Lookups};
 use crate::scripts::{self, Renewed, Scripts};
 use crate::service_manager;
 use crate::snapshot::{Numbers, Snapshot};
@@ -51,7 +51,7 @@ use crate::tokens;
 /// How long a worker may take to begin to apply settings.
 const APPLY_SPAN: Duration = Duration::from_secs(10);
 /// How often a thread that waits for a worker checks whether the process is stopping.
-const LOOK_SPAN: Duration = Duration::from_millis(50);
+const POLL_EVERY: Duration = Duration::from_millis(50);
 /// How long sockets of a removed listener are waited for.
 const CLOSING_SPAN_MAX: Duration = Duration::from_secs(1);
 /// The pause between two checks of a socket that closes.
@@ -62,7 +62,7 @@ pub trait ConfigSource: Send {
     /// Reads and checks the configuration again; also returns warnings, ready to print.
     ///
     /// # Errors
-    /// A text that states each mistake, with its place in the file.
+    /// A message for each mistake, with its place in the file.
     fn read(&mut self) -> Result<(Config, String), String>;
 
     /// The file that it is read from; then those that it includes, and the folders of their patterns.
@@ -98,7 +98,7 @@ pub(crate) struct Listening {
 /// A configuration as it was read: its indexes are those of the file.
 #[derive(Clone)]
 pub(crate) struct ReadConfig {
-    /// As the file states it.
+    /// As the file contains it.
     file: Arc<Config>,
     /// With the edits of commands.
     edited: Arc<Config>,
@@ -162,8 +162,8 @@ pub(crate) struct Configuration {
     pub(crate) operations: Option<Arc<Operations>>,
     /// The health checks.
     pub(crate) checks: Checks,
-    /// The look-ups of names at reloads.
-    pub(crate) look_ups: LookUps,
+    /// The lookups of names at reloads.
+    pub(crate) lookups: Lookups,
     /// The process shares its addresses with another one.
     pub(crate) takeover: bool,
     /// The addresses whose sockets a service manager has, too.
@@ -308,7 +308,7 @@ impl Configuration {
         }
     }
 
-    /// Applies another configuration, or states why it cannot be used. Also returns which workers keep the previous
+    /// Applies another configuration, or says why it cannot be used. Also returns which workers keep the previous
     /// settings.
     fn replace(
         &mut self,
@@ -339,7 +339,7 @@ impl Configuration {
         };
         let known = (&self.arranged, &*self.addresses);
         let resolved = match cause {
-            Cause::File => resolve::resolve_after(&next, known, &self.look_ups),
+            Cause::File => resolve::resolve_after(&next, known, &self.lookups),
             Cause::Edit(found) => resolve::resolve_new(&next, known, found),
         };
         let loaded = loader.load_arranged(&next, unix_seconds());
@@ -595,7 +595,7 @@ impl Configuration {
         let (mut since, mut unsent) = (Instant::now(), Some(mail));
         loop {
             unsent = unsent.and_then(|mail| worker.sender.send(mail).err());
-            match result.recv_timeout(LOOK_SPAN) {
+            match result.recv_timeout(POLL_EVERY) {
                 Ok(result) => return result,
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err("the worker has ended".to_owned());

@@ -1,8 +1,8 @@
 //! The table of a worker's connections, indexed like the reactor's sockets.
 //! In: the reactor's socket ids. Out: the downstream or upstream state of exactly that socket.
 //! Never: holds a buffer while the connection is idle.
-//! Invariant: `slots[sock.index]` belongs to that socket as long as its id is live; a stale id finds nothing.
-//! A client without a complete request is in exactly one of the lists of newcomers.
+//! Invariant: `slots[sock.index]` belongs to that socket as long as its id is live; a stale id finds nothing. A client without
+//! a complete request is in exactly one `WaitingList`.
 //! Limits: a slot is at most 128 bytes (asserted). It is the largest part of an idle connection's user
 //! memory.
 
@@ -36,10 +36,10 @@ pub(crate) struct Downstream {
     /// The generation of settings that the connection uses, and whether the client has sent a byte. In one byte,
     /// because a slot has no other byte left.
     marks: Marks,
-    /// Requests decoded on this connection, the current one included. A client with 0 is a newcomer.
+    /// Requests decoded on this connection, the current one included. A client with 0 is in a `WaitingList`.
     pub(crate) requests: u32,
-    /// Before the first request: the index of the newcomer after this one in its list, or `NO_SLOT`. After it: the
-    /// index of the record of the current request of a connection without streams, or `NO_RECORD`.
+    /// Before the first request: the index of the next client in its `WaitingList`, or `NO_SLOT`. After it: the index of the
+    /// record of the current request of a connection without streams, or `NO_RECORD`.
     link: u32,
     /// When the connection was accepted, in microseconds of the reactor's clock, modulo 2^32.
     accepted_us: u32,
@@ -96,7 +96,7 @@ impl PackedPeer {
     }
 }
 
-/// An era, and whether the client has sent a byte, which decides in which list of newcomers it is.
+/// An era, and whether the client has sent a byte, which determines its `WaitingList`.
 #[derive(Clone, Copy)]
 struct Marks(u8);
 
@@ -199,7 +199,7 @@ impl Downstream {
 
     /// Sets the record of the current request, which was decoded on this connection.
     pub(crate) fn set_record(&mut self, record: u32) {
-        debug_assert!(self.requests > 0, "a newcomer has no request");
+        debug_assert!(self.requests > 0, "the client has a request");
         self.link = record;
     }
 
@@ -390,8 +390,7 @@ enum Conn {
 
 struct Slot {
     generation: u32,
-    /// The index of the newcomer before this one in its list, or `NO_SLOT`. Meaningless for any other
-    /// connection.
+    /// The index of the previous client in its `WaitingList`, or `NO_SLOT`. Meaningless for any other connection.
     older: u32,
     conn: Conn,
 }
@@ -401,12 +400,12 @@ const _: () = assert!(size_of::<Slot>() <= 128);
 /// No slot.
 const NO_SLOT: u32 = u32::MAX;
 
-/// Maximum number of newcomers that a search for a client of one listener examines.
-const NEWCOMERS_LOOKED_AT_MAX: usize = 256;
+/// Maximum number of clients that a search for a client of one listener examines.
+const SEARCH_MAX: usize = 256;
 
-/// A list of newcomers, linked by `Slot::older` and `Downstream::link`.
+/// A list of clients without a complete request, linked by `Slot::older` and `Downstream::link`.
 #[derive(Clone, Copy)]
-struct Newcomers {
+struct WaitingList {
     /// The slot of the client that has been in the list for longest; `NO_SLOT` if the list is empty.
     oldest: u32,
     /// The slot of the client that was added last; `NO_SLOT` if the list is empty.
@@ -415,7 +414,7 @@ struct Newcomers {
     count: usize,
 }
 
-impl Newcomers {
+impl WaitingList {
     const EMPTY: Self = Self { oldest: NO_SLOT, newest: NO_SLOT, count: 0 };
 }
 
@@ -430,15 +429,15 @@ pub(crate) struct Connections {
     /// The number of upstream connections that have an exchange.
     attached: usize,
     /// Clients that have not sent a byte, in order of arrival.
-    silent: Newcomers,
+    silent: WaitingList,
     /// Clients that have sent a part of their first request, or of the bytes before it (a PROXY header, a TLS handshake), in the
     /// order of their first bytes.
-    unfinished: Newcomers,
+    unfinished: WaitingList,
     /// The newest client in `silent` at the end of the last turn, or `NO_SLOT`.
     turn_newest: u32,
     /// The newest client in `silent` for which the reactor has checked since its arrival whether it has sent bytes, or
     /// `NO_SLOT`. The clients after it may have sent bytes already.
-    looked_until: u32,
+    checked_until: u32,
     /// The slot before the start of the next search.
     hand: usize,
 }
@@ -454,10 +453,10 @@ impl Connections {
             downstream: 0,
             upstream: 0,
             attached: 0,
-            silent: Newcomers::EMPTY,
-            unfinished: Newcomers::EMPTY,
+            silent: WaitingList::EMPTY,
+            unfinished: WaitingList::EMPTY,
             turn_newest: NO_SLOT,
-            looked_until: NO_SLOT,
+            checked_until: NO_SLOT,
             hand: 0,
         }
     }
@@ -607,7 +606,7 @@ impl Connections {
         }
     }
 
-    /// Counts a complete request head of a client, which is then no longer a newcomer.
+    /// Counts a complete request head of a client, which then leaves its `WaitingList`.
     pub(crate) fn note_request(&mut self, sock: SockId) {
         // Every caller has just found the client.
         let Some(down) = self.downstream(sock) else { return };
@@ -623,20 +622,20 @@ impl Connections {
         }
     }
 
-    /// Notes the end of a turn: the next turn first checks all newcomers for bytes.
+    /// Notes the end of a turn: the next turn first checks all silent clients for bytes.
     pub(crate) fn end_turn(&mut self) {
-        self.note_looks();
+        self.note_checks();
         self.turn_newest = self.silent.newest;
     }
 
-    /// Notes that this turn has checked all newcomers of the last turn for bytes.
-    pub(crate) fn note_looks(&mut self) {
-        self.looked_until = self.turn_newest;
+    /// Notes that this turn has checked all silent clients of the last turn for bytes.
+    pub(crate) fn note_checks(&mut self) {
+        self.checked_until = self.turn_newest;
     }
 
     /// The client that has been connected longest without sending a byte, if it was checked for bytes.
     pub(crate) fn oldest_silent(&self) -> Option<SockId> {
-        if self.looked_until == NO_SLOT { None } else { self.first_of(&self.silent) }
+        if self.checked_until == NO_SLOT { None } else { self.first_of(&self.silent) }
     }
 
     /// Whether a client has not sent a byte, as far as this process has seen.
@@ -656,8 +655,8 @@ impl Connections {
 
     /// As [`Self::oldest_silent`], of the clients of one listener.
     pub(crate) fn oldest_silent_on(&self, listener: u16) -> Option<SockId> {
-        let looked_until = Some(self.looked_until).filter(|at| *at != NO_SLOT)?;
-        self.first_on(listener, &self.silent, looked_until)
+        let checked_until = Some(self.checked_until).filter(|at| *at != NO_SLOT)?;
+        self.first_on(listener, &self.silent, checked_until)
     }
 
     /// As [`Self::oldest_unfinished`], of the clients of one listener.
@@ -665,10 +664,10 @@ impl Connections {
         self.first_on(listener, &self.unfinished, NO_SLOT)
     }
 
-    /// The first client of the listener up to `last`, if it is among the first `NEWCOMERS_LOOKED_AT_MAX` of the list.
-    fn first_on(&self, listener: u16, list: &Newcomers, last: u32) -> Option<SockId> {
+    /// The first client of the listener up to `last`, if it is among the first `SEARCH_MAX` of the list.
+    fn first_on(&self, listener: u16, list: &WaitingList, last: u32) -> Option<SockId> {
         let mut at = list.oldest;
-        for _ in 0..NEWCOMERS_LOOKED_AT_MAX {
+        for _ in 0..SEARCH_MAX {
             let slot = self.slots.get(at as usize)?;
             let Conn::Downstream(down) = &slot.conn else { return None };
             if down.listener == listener {
@@ -679,25 +678,25 @@ impl Connections {
         None
     }
 
-    fn first_of(&self, list: &Newcomers) -> Option<SockId> {
+    fn first_of(&self, list: &WaitingList) -> Option<SockId> {
         let slot = self.slots.get(list.oldest as usize)?;
         Some(SockId::new(list.oldest, slot.generation))
     }
 
-    /// The newcomer at `index`, for indexes from the lists.
-    fn newcomer(&mut self, index: u32) -> Option<&mut Downstream> {
+    /// The client at `index`, for indexes from the lists.
+    fn client_at(&mut self, index: u32) -> Option<&mut Downstream> {
         match &mut self.slots.get_mut(index as usize)?.conn {
             Conn::Downstream(down) => Some(down),
             Conn::Vacant | Conn::Upstream(_) => None,
         }
     }
 
-    fn list_of(&mut self, index: u32) -> &mut Newcomers {
-        let spoke = self.newcomer(index).is_some_and(|down| down.marks.spoke());
+    fn list_of(&mut self, index: u32) -> &mut WaitingList {
+        let spoke = self.client_at(index).is_some_and(|down| down.marks.spoke());
         if spoke { &mut self.unfinished } else { &mut self.silent }
     }
 
-    /// Adds a newcomer at the end of its list.
+    /// Adds a client at the end of its list.
     fn link_newest(&mut self, index: u32) {
         let list = self.list_of(index);
         let before = core::mem::replace(&mut list.newest, index);
@@ -709,12 +708,12 @@ impl Connections {
         self.set_links(index, NO_SLOT);
     }
 
-    /// Removes a newcomer from its list.
+    /// Removes a client from its list.
     fn unlink(&mut self, index: u32) {
         let older = self.slots.get(index as usize).map_or(NO_SLOT, |slot| slot.older);
-        let newer = self.newcomer(index).map_or(NO_SLOT, |down| down.link);
-        if self.newcomer(index).is_some_and(|down| !down.marks.spoke()) {
-            for mark in [&mut self.turn_newest, &mut self.looked_until] {
+        let newer = self.client_at(index).map_or(NO_SLOT, |down| down.link);
+        if self.client_at(index).is_some_and(|down| !down.marks.spoke()) {
+            for mark in [&mut self.turn_newest, &mut self.checked_until] {
                 if *mark == index {
                     *mark = older;
                 }
@@ -733,7 +732,7 @@ impl Connections {
 
     /// Links two neighbours of a list; one of them may be `NO_SLOT`.
     fn set_links(&mut self, older: u32, newer: u32) {
-        if let Some(down) = self.newcomer(older) {
+        if let Some(down) = self.client_at(older) {
             down.link = newer;
         }
         if let Some(slot) = self.slots.get_mut(newer as usize) {
@@ -758,7 +757,7 @@ impl Connections {
     }
 
     /// The idle connection in the next slot, if there is one.
-    pub(crate) fn look_at_next(&mut self) -> Option<(SockId, Idle<'_>)> {
+    pub(crate) fn examine_next(&mut self) -> Option<(SockId, Idle<'_>)> {
         self.hand = if self.hand + 1 < self.slots.len() { self.hand + 1 } else { 0 };
         let slot = self.slots.get(self.hand)?;
         let sock = SockId::new(self.hand as u32, slot.generation);
@@ -817,13 +816,13 @@ mod tests {
     }
 
     /// The clients of a list, oldest first, as both directions of its links name them.
-    fn listed(conns: &mut Connections, list: Newcomers) -> Vec<u32> {
+    fn listed(conns: &mut Connections, list: WaitingList) -> Vec<u32> {
         let (mut found, mut at, mut older) = (Vec::new(), list.oldest, NO_SLOT);
         while at != NO_SLOT {
             assert_eq!(conns.slots[at as usize].older, older);
             found.push(at);
             older = at;
-            at = conns.newcomer(at).expect("a client").link;
+            at = conns.client_at(at).expect("a client").link;
         }
         assert_eq!((list.newest, list.count), (older, found.len()));
         found
@@ -831,13 +830,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn newcomers_stay_in_order_until_their_first_request(
+        fn clients_stay_in_order_until_their_first_request(
             steps in prop::collection::vec((0..6_u8, 0..8_u32), 0..200),
         ) {
             let mut conns = Connections::with_capacity(8);
             let (mut silent, mut unfinished) = (Vec::new(), Vec::new());
             // The clients that were accepted before the last turn ended, and before it began.
-            let (mut turned, mut looked) = (Vec::new(), Vec::new());
+            let (mut turned, mut checked) = (Vec::new(), Vec::new());
             for (what, index) in steps {
                 let sock = SockId::new(index, 1);
                 let is_open = conns.downstream(sock).is_some();
@@ -855,12 +854,12 @@ mod tests {
                     }
                     2 => {
                         conns.end_turn();
-                        looked = turned;
+                        checked = turned;
                         turned = silent.clone();
                     }
                     3 => {
-                        conns.note_looks();
-                        looked = turned.clone();
+                        conns.note_checks();
+                        checked = turned.clone();
                     }
                     _ => {
                         match what {
@@ -872,9 +871,9 @@ mod tests {
                     }
                 }
                 turned.retain(|index| silent.contains(index));
-                looked.retain(|index| silent.contains(index));
+                checked.retain(|index| silent.contains(index));
                 let (lists, first) = ((conns.silent, conns.unfinished), conns.oldest_silent());
-                prop_assert_eq!(first.map(|sock| sock.index), looked.first().copied());
+                prop_assert_eq!(first.map(|sock| sock.index), checked.first().copied());
                 prop_assert_eq!(&listed(&mut conns, lists.0), &silent);
                 prop_assert_eq!(&listed(&mut conns, lists.1), &unfinished);
             }

@@ -23,7 +23,7 @@ pub(crate) struct AppDatagrams {
     pub(crate) app: u16,
     /// The number of its VM.
     pub(crate) life: u32,
-    /// The VM's name of the socket.
+    /// The VM's id of the socket.
     pub(crate) socket: tidegate_lua::DatagramSocketId,
 }
 

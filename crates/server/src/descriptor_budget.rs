@@ -33,7 +33,7 @@ pub(crate) fn warning(config: &Config, workers: usize, descriptors: u64) -> Opti
     let most = datagrams_max(config);
     (most > left).then(|| {
         format!(
-            "Lua applications may open {most} sockets in a worker for datagrams and look-ups of names, and its limit of \
+            "Lua applications may open {most} sockets in a worker for datagrams and lookups of names, and its limit of \
              {descriptors} descriptors leaves {left}: beyond that, clients wait; help: raise the limit (ulimit -Hn, LimitNOFILE), or \
              lower `requests-max` of the applications or `connections-max`"
         )
@@ -72,7 +72,7 @@ mod tests {
     fn sockets_for_datagrams_have_descriptors_of_their_own() {
         let most = |app, descriptors| connections_max(&config("", app), (0, 1), descriptors);
         assert_eq!(most(None, 10_000), 10_000 - 66);
-        assert_eq!(most(Some(""), 10_000), 10_000 - 66 - 128, "look-ups of names");
+        assert_eq!(most(Some(""), 10_000), 10_000 - 66 - 128, "lookups of names");
         assert_eq!(most(Some(UDP), 10_000), 10_000 - 66 - 128 - 200);
         assert_eq!(most(Some(UDP), 400), 400 - 66 - 100, "clients keep three quarters");
         assert_eq!((most(None, 10), most(Some(UDP), 10)), (1, 1));

@@ -15,7 +15,7 @@ use crossbeam_queue::ArrayQueue;
 pub(crate) const EVENTS_MAX: usize = 1000;
 /// Events that no thread has processed yet. If there are more, the oldest is dropped.
 const WAITING_MAX: usize = EVENTS_MAX;
-/// Bytes of a text; the rest is cut.
+/// Bytes of a string; the rest is cut.
 const TEXT_BYTES_MAX: usize = 480;
 
 /// The kind of an event.

@@ -36,10 +36,10 @@
 //! its accept, because its request may be in the kernel already; closes a silent client for another client
 //! within `FIRST_BYTE_SPAN` of its accept, because its request may be on the way. If nothing else can be
 //! closed, accepting continues a moment later.
-//! Limits: one search examines up to `SCAN_SLOTS_MAX` slots and `POOLS_LOOKED_AT_MAX` pools; one accept makes
-//! up to `EVICTIONS_PER_ACCEPT_MAX` evictions, and all newcomers up to `BURST_MAX` in `BURST_SPAN` (as many again
-//! for their first requests), so that a flood does not use up the CPU time of clients that are being served.
-//! If nothing can be closed, accepting pauses, and a request waits in the queue of its pool (dispatch.rs).
+//! Limits: one search examines up to `SCAN_SLOTS_MAX` slots and `POOLS_EXAMINED_MAX` pools; one accept makes up to
+//! `EVICTIONS_PER_ACCEPT_MAX` evictions, and all new clients up to `BURST_MAX` in `BURST_SPAN` (as many again for their first
+//! requests), so that a flood does not use up the CPU time of clients that are being served. If nothing can be closed,
+//! accepting pauses, and a request waits in the queue of its pool (dispatch.rs).
 
 use tidegate_base::{Id, Moment, Span};
 use tidegate_gate::access::Cause;
@@ -80,7 +80,7 @@ const RETURNING_TABLE_MIN: usize = 16;
 /// full.
 const SCAN_SLOTS_MAX: usize = 256;
 /// How many pools one search examines.
-const POOLS_LOOKED_AT_MAX: usize = 64;
+const POOLS_EXAMINED_MAX: usize = 64;
 /// Connections that are closed for one accept at most. More than one is needed only after connections to
 /// servers ended, whose slots are left for other connections to servers.
 const EVICTIONS_PER_ACCEPT_MAX: usize = 4;
@@ -215,7 +215,7 @@ impl Worker {
         reactor: &mut R,
         shortage: Shortage,
     ) -> Room {
-        self.conns.note_looks();
+        self.conns.note_checks();
         for _ in 0..EVICTIONS_PER_ACCEPT_MAX {
             if !self.eviction.search.accepts.admits(reactor.now()) {
                 return Room::Soon;
@@ -255,7 +255,7 @@ impl Worker {
             }
         }
         for _ in 0..self.conns.slots_used().min(SCAN_SLOTS_MAX) {
-            if let Some((sock, Idle::Client(down))) = self.conns.look_at_next()
+            if let Some((sock, Idle::Client(down))) = self.conns.examine_next()
                 && down.listener == listener
                 && quiet_span(&self.settings, reactor, sock, down).is_some()
             {
@@ -327,13 +327,13 @@ impl Worker {
     /// Closes the idle server connection that has been idle longest, of the pool with the most.
     fn evict_idle_server<R: Reactor>(&mut self, reactor: &mut R) -> bool {
         let count = self.pools.len();
-        let looked_at =
-            (0..count.min(POOLS_LOOKED_AT_MAX)).map(|at| (self.eviction.search.pool + at) % count);
-        let Some(most) = looked_at.max_by_key(|pool| self.pools[*pool].idle.len()) else {
+        let examined =
+            (0..count.min(POOLS_EXAMINED_MAX)).map(|at| (self.eviction.search.pool + at) % count);
+        let Some(most) = examined.max_by_key(|pool| self.pools[*pool].idle.len()) else {
             return false;
         };
         let Some(sock) = self.pools[most].idle.shed() else {
-            self.eviction.search.pool = (self.eviction.search.pool + POOLS_LOOKED_AT_MAX) % count;
+            self.eviction.search.pool = (self.eviction.search.pool + POOLS_EXAMINED_MAX) % count;
             return false;
         };
         self.evict_server(reactor, sock);
@@ -346,7 +346,7 @@ impl Worker {
             return true;
         }
         for _ in 0..self.conns.slots_used().min(SCAN_SLOTS_MAX) {
-            if let Some((sock, Idle::Server)) = self.conns.look_at_next() {
+            if let Some((sock, Idle::Server)) = self.conns.examine_next() {
                 self.take_from_idle(sock, reactor.now());
                 self.evict_server(reactor, sock);
                 return true;
@@ -412,7 +412,7 @@ impl Worker {
         let mut least: Option<(u32, Span, SockId)> = None;
         for _ in 0..used.min(SCAN_SLOTS_MAX) {
             self.eviction.search.slots += 1;
-            match self.conns.look_at_next() {
+            match self.conns.examine_next() {
                 Some((sock, Idle::Server)) if takes_servers => {
                     self.take_from_idle(sock, now);
                     self.evict_server(reactor, sock);

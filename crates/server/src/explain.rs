@@ -1,6 +1,6 @@
 //! Explains what happens to a request: which route takes it, why earlier routes do not, what the server receives, or what
 //! Tidegate answers by itself.
-//! In: a configuration, a request as text. Out: a text for the operator.
+//! In: a configuration, a request. Out: an explanation for the operator.
 //! Never: opens a connection, or counts the request in a limit.
 
 use core::fmt::Write as _;
@@ -72,9 +72,9 @@ const FORWARDED_INDENT: &str = "    ";
 struct Url<'a> {
     /// The scheme.
     scheme: Scheme,
-    /// The host, with the port if the URL states one.
+    /// The host, with the port if the URL contains one.
     authority: &'a str,
-    /// The port, if the URL states one.
+    /// The port, if the URL contains one.
     port: Option<u16>,
     /// The path and the query.
     target: &'a str,
@@ -83,7 +83,7 @@ struct Url<'a> {
 /// Explains what `config` does with a request.
 ///
 /// # Errors
-/// The request cannot be understood; the text states why.
+/// The request cannot be understood; the text says why.
 pub fn explain(config: &Config, question: &ExplainedRequest<'_>) -> Result<Explanation, String> {
     let (method, url) =
         question.request.trim().split_once(' ').unwrap_or(("GET", question.request));

@@ -245,7 +245,7 @@ impl Worker {
             "a socket for datagrams of a VM that is not open"
         );
         assert_eq!(users, reactor.datagram_socket_count(), "sockets for datagrams");
-        assert_eq!(self.lookups.len(), self.lookups.sockets(), "sockets of look-ups");
+        assert_eq!(self.lookups.len(), self.lookups.sockets(), "sockets of lookups");
         let counters = &self.accounts.counters;
         let gauges = [
             &counters.exchanges_now,

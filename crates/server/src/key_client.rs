@@ -16,7 +16,7 @@ use crate::cold_client::{self, Response};
 pub(crate) struct Fetched {
     /// The content.
     pub(crate) content: Vec<u8>,
-    /// How long it may be used, as the server states it (RFC 9111 section 5.2.2).
+    /// How long it may be used, as the server announces it (RFC 9111 section 5.2.2).
     pub(crate) usable: Option<Duration>,
 }
 

@@ -29,7 +29,7 @@ const TICK: Duration = Duration::from_millis(200);
 const USABLE_MIN: Duration = Duration::from_secs(60);
 /// The longest time between two fetches: a withdrawn key is accepted for no longer.
 const USABLE_MAX: Duration = Duration::from_secs(24 * 3600);
-/// The time between two fetches if the server states none.
+/// The time between two fetches if the server announces none.
 const USABLE_DEFAULT: Duration = Duration::from_secs(600);
 /// The time until the first retry. It doubles with each failure.
 const RETRY_MIN: Duration = Duration::from_secs(1);

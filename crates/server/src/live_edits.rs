@@ -2,7 +2,7 @@
 //! In: edits from the threads of the admin interface. Out: their results; the edits in force.
 //! Never: begins an edit whose command has stopped waiting. Resolves a name on the thread that reloads: the addresses of a new
 //! name are part of the edit.
-//! Limits: `WAITING_MAX` edits wait; a command waits for `WAIT_MAX`, within that for names as `LookUps` states.
+//! Limits: `WAITING_MAX` edits wait; a command waits for `WAIT_MAX`, within that for names as `Lookups` states.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
@@ -15,14 +15,14 @@ use tidegate_config::live_edit::LiveEdit;
 
 use crate::admin::SentCommand;
 use crate::handover::Order;
-use crate::resolve::{self, Found, LookUps, Server};
+use crate::resolve::{self, Found, Lookups, Server};
 
 /// How many edits wait for the thread that reloads.
 const WAITING_MAX: usize = 64;
 /// How long a command waits, for names and for the edit together. Shorter than the timeout of `tidegate ctl`.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 /// How often a command that waits checks whether its connection was closed for a new one.
-const LOOK_SPAN: Duration = Duration::from_millis(50);
+const POLL_EVERY: Duration = Duration::from_millis(50);
 
 /// An edit that a command requests.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(crate) struct LiveEdits {
     /// Wakes the thread that reloads; set when it starts.
     event: OnceLock<OwnedFd>,
     /// The lookups of names in edits.
-    look_ups: LookUps,
+    lookups: Lookups,
     /// The names in the configuration in force, which are resolved already.
     names: Mutex<BTreeSet<Server>>,
 }
@@ -87,7 +87,7 @@ impl LiveEdits {
         // A write fails only if the counter is full, and then the thread wakes anyway.
         let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
         while Instant::now() < deadline && !was_ended() {
-            match result.recv_timeout(LOOK_SPAN) {
+            match result.recv_timeout(POLL_EVERY) {
                 Ok(result) => return result,
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err("the change was not made".to_owned());
@@ -112,7 +112,7 @@ impl LiveEdits {
         let known = lock(&self.names);
         names.retain(|name| !known.contains(name));
         drop(known);
-        self.look_ups.find(names, was_ended)
+        self.lookups.find(names, was_ended)
     }
 
     /// The edits that wait, in their order.

@@ -31,9 +31,9 @@ pub(crate) const LINES_MAX: usize = 1024;
 pub(crate) const LINE_BYTES_MAX: usize = 480;
 /// How long the end of the process waits for the last lines.
 pub(crate) const FLUSH_SPAN: Duration = Duration::from_millis(500);
-/// How often a thread that waits for the writer looks again.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
-/// How often the writer looks again whether a non-blocking stderr accepts bytes.
+/// How often a thread that waits for the writer checks again.
+const POLL_EVERY: Duration = Duration::from_millis(1);
+/// How often the writer checks whether a non-blocking stderr accepts bytes.
 const POLL_AGAIN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// Replaces the end of a message that was cut.
 const CUT_MARK: &str = "...";
@@ -185,7 +185,7 @@ impl Log {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
                 return;
             }
-            thread::sleep(LOOK_AGAIN);
+            thread::sleep(POLL_EVERY);
         }
     }
 
@@ -206,7 +206,7 @@ impl Log {
         }
         let target = self.accepted.load(Ordering::Acquire);
         while self.settled.load(Ordering::Acquire) < target && Instant::now() < deadline {
-            thread::sleep(LOOK_AGAIN);
+            thread::sleep(POLL_EVERY);
         }
     }
 

@@ -197,7 +197,7 @@ mod tests {
         assert_eq!([queue.take(), queue.take(), queue.take()], [Some(0), Some(1), Some(2)]);
         places.extend(queue.add(origin("203.0.113.1"), 100).map(|added| added.place));
         places.extend(queue.add(attacker(0), 8).map(|added| added.place));
-        // The newcomer waits for the rest of the round, and for one job of each attacker.
+        // The new client waits for the rest of the round, and for one job of each attacker.
         let rest: Vec<_> = (0..7).filter_map(|_| queue.take()).collect();
         assert_eq!(rest, [3, 4, 5, 100, 6, 7, 8]);
         // An origin that always has one job does not hold up the second job of another one.
@@ -218,8 +218,8 @@ mod tests {
         assert_eq!(places.len(), JOBS_MAX);
         // Each new job takes the place of the newest job of an origin that has more jobs than the new job's origin will have.
         for n in 0..JOBS_MAX {
-            let newcomer = origin(&format!("203.0.113.{}", n % 16));
-            let Some(added) = queue.add(newcomer, 1000 + n) else { break };
+            let new_client = origin(&format!("203.0.113.{}", n % 16));
+            let Some(added) = queue.add(new_client, 1000 + n) else { break };
             assert!(added.displaced.is_some_and(|job| job < 1000), "an attacker's job");
             places.push(added.place);
         }

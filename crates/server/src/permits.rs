@@ -9,7 +9,7 @@
 
 use tidegate_base::Span;
 use tidegate_base::limits::MAILS_PER_TURN_MAX;
-use tidegate_gate::permits::{Ask, PermitMessage, bit};
+use tidegate_gate::permits::{PermitMessage, PermitRequest, bit};
 use tidegate_reactor::{Mailbox, Reactor, Sender, SockId, Waker};
 
 use crate::timers::WorkerTimer;
@@ -40,14 +40,14 @@ pub struct PermitPost {
     pub workers: Vec<Sender<PermitMail>>,
     /// Requests of workers that have applied newer settings, for pools that this worker does not have yet. At most one request
     /// for each worker and pool.
-    early_asks: Vec<PermitMail>,
+    early_requests: Vec<PermitMail>,
 }
 
 impl PermitPost {
     /// The post of worker `own`, of whose mailbox `workers` contains a sender.
     #[must_use]
     pub fn new(own: usize, mailbox: Mailbox<PermitMail>, workers: Vec<Sender<PermitMail>>) -> Self {
-        Self { own, mailbox, workers, early_asks: Vec::new() }
+        Self { own, mailbox, workers, early_requests: Vec::new() }
     }
 
     /// The mailbox for permits of each worker; `None` if there is only one worker. A later configuration may need them.
@@ -93,9 +93,10 @@ impl Worker {
             let Some(post) = &mut self.post else { return };
             let Some(mail) = post.mailbox.take() else { return };
             let Some(pool) = self.pools.get_mut(usize::from(mail.pool)) else {
-                // The sender has applied settings that this worker has not. Only workers that ask get grants.
-                post.early_asks.retain(|ask| (ask.from, ask.pool) != (mail.from, mail.pool));
-                post.early_asks.push(mail);
+                // The sender has applied settings that this worker has not. Only workers that have requested permits get grants.
+                post.early_requests
+                    .retain(|request| (request.from, request.pool) != (mail.from, mail.pool));
+                post.early_requests.push(mail);
                 continue;
             };
             if let PermitMessage::Grant { count, .. } = mail.message {
@@ -112,22 +113,21 @@ impl Worker {
     }
 
     /// Gives a new pool the requests that other workers sent before this worker had the pool.
-    pub(crate) fn take_early_asks(&mut self, index: u16, pool: &mut WorkerPool) {
+    pub(crate) fn take_early_requests(&mut self, index: u16, pool: &mut WorkerPool) {
         let Some(post) = &mut self.post else { return };
-        for mail in post.early_asks.extract_if(.., |mail| mail.pool == index) {
+        for mail in post.early_requests.extract_if(.., |mail| mail.pool == index) {
             pool.permits.receive(&mut pool.state, usize::from(mail.from), mail.message);
         }
     }
 
-    /// Gives away the permits that other workers asked for and no waiting request of this worker can use, and
-    /// asks for permits of servers for which requests wait and the worker has none. Called after the pool's queue
-    /// was served.
+    /// Gives away the permits that other workers have requested and no waiting request of this worker can use, and requests
+    /// permits of servers for which requests wait and the worker has none. Called after the pool's queue was served.
     pub(crate) fn settle_permits<R: Reactor>(&mut self, reactor: &mut R, pool_index: u16) {
         let pool = &mut self.pools[usize::from(pool_index)];
         if !pool.permits.is_shared() || !pool.state.is_limited() {
             return;
         }
-        let mut needs = Ask::default();
+        let mut needs = PermitRequest::default();
         let all = (0..pool.state.len()).fold(0, |all, server| all | bit(server));
         // A request that waits for room does not wait for a permit.
         let mut next = if pool.found_no_room { None } else { pool.queue.front() };

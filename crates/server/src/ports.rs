@@ -100,7 +100,13 @@ fn find_holder(address: SocketAddr, deadline: Instant) -> Option<Holder> {
 /// A turn is a unix socket with an abstract name (unix(7)), which is as exclusive as the port: one process of a network namespace has
 /// it, and the kernel frees it when the process ends.
 #[derive(Debug, Default)]
-pub(crate) struct StartTurn(Vec<OwnedFd>);
+pub(crate) struct StartTurn(
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "the kernel frees the names when they are closed")
+    )]
+    Vec<OwnedFd>,
+);
 
 impl StartTurn {
     /// Takes the turn for the TCP ports of `config`. Waits while another process has it, but not for ever: a process that hangs, or

@@ -1,9 +1,9 @@
-//! The record of a request: what the access log and the statistics need to know when the exchange has ended.
+//! The record of a request: the facts that the access log and the statistics need when the exchange has ended.
 //! In: notes of carriers and actions while the exchange is under way. Out: one entry for each request, at its end.
 //! Never: reads a clock (the turn's time is the time); costs anything but a test of a flag while nothing is recorded.
-//! Limits: a record keeps at most `TEXT_BYTES_MAX` bytes of what the client sent.
-//! Invariant: each request that is begun ends with exactly one entry. Its requester names the record until then; the
-//! first cause that is noted (`blame`) is the one that counts.
+//! Limits: a record keeps at most `TEXT_BYTES_MAX` bytes that the client sent.
+//! Invariant: each request that is begun ends with exactly one entry. Its requester names the record until then; the first
+//! cause that is noted (`blame`) is the one that counts.
 
 mod notes;
 
@@ -44,19 +44,19 @@ use crate::worker::Worker;
 pub(crate) const NO_RECORD: u32 = u32::MAX;
 /// The listener of requests that no listener has accepted.
 const NO_LISTENER: u16 = u16::MAX;
-/// Bytes of a method in a line.
+/// Maximum number of bytes of a method in a line.
 const METHOD_BYTES_MAX: usize = 32;
-/// Capacity of a text that a free record keeps.
+/// Capacity of `Record::text` that a free record keeps.
 const KEPT_BYTES_MAX: usize = 1024;
 
 /// The client ended its connection or stream before it had the whole response.
 pub(crate) const CLIENT_LEFT: &str = "the client left before the end of the response";
 /// The client did not take its response.
 pub(crate) const SLOW_CLIENT: &str = "the client stopped reading its response";
-/// A requester whose end was not expected.
+/// The reason of a request that ended although no cause was noted: a bug.
 const UNEXPLAINED: &str = "the request ended without a cause";
 
-/// What is known of a request whose exchange has not ended.
+/// The facts about a request whose exchange has not ended.
 struct Record {
     /// The settings that the exchange began with; `None` only while the record is free.
     settings: Option<Rc<Snapshot>>,
@@ -76,7 +76,7 @@ struct Record {
     ends: [u16; 3],
     /// Where each captured field, and then each cookie, ends in `text`, counted from the end of the host.
     field_ends: Vec<u16>,
-    /// What the line contains of the client's certificate and of the response.
+    /// The parts of the client's certificate and of the response that the line contains.
     captured: Captured,
     /// Where the id of the request begins and ends in `text`, and where its trace ends; `None` if it has no id. They are
     /// the last parts of `text`.
@@ -109,11 +109,11 @@ struct Record {
     cause: Cause,
     /// How far the exchange has progressed. Does not change after `cause` was set.
     phase: Phase,
-    /// What is wrong, if something is.
+    /// The reason in the line; empty if nothing is wrong.
     reason: &'static str,
     /// The place of the request among those of its address, if its route limits them.
     place: Option<ClientPlace>,
-    /// What the request holds of tables that count it, each table once.
+    /// The entries that the request holds in tables that count it, one for each table.
     tracked: Vec<Tracked>,
 }
 
@@ -170,7 +170,7 @@ impl Record {
         }
     }
 
-    /// Copies what a line contains of the head.
+    /// Copies the parts of the head that a line contains.
     fn note_head(&mut self, head: &RequestHead<'_>, names: &CaptureNames) {
         let parts = [
             cut(head.method.as_str(), METHOD_BYTES_MAX),
@@ -189,7 +189,7 @@ impl Record {
         }
     }
 
-    /// Leaves the query out of the line if it contains a token.
+    /// Removes the query from the line if the query contains a token.
     fn hide_token(&mut self) {
         let [start, end, _] = self.ends.map(usize::from);
         let target = self.text.get(start..end).unwrap_or_default();
@@ -204,7 +204,7 @@ impl Record {
         self.ends[1..].iter_mut().chain(later).for_each(|place| *place -= removed);
     }
 
-    /// Copies the id and the trace of the request. They may be noted again.
+    /// Copies the id and the trace of the request. May be called again; then the last call counts.
     fn note_identity(&mut self, identity: &Identity<'_>) {
         let start = self.identity.map_or(self.text.len(), |[start, ..]| usize::from(start));
         self.text.truncate(start);
@@ -217,7 +217,7 @@ impl Record {
         self.identity = Some([start, end, self.text.len()].map(|at| at as u16));
     }
 
-    /// The id and the trace; empty if there is none.
+    /// The id and the trace; empty if the request has none.
     fn identity(&self) -> (&[u8], &[u8]) {
         let [start, end, last] = self.identity.unwrap_or_default().map(usize::from);
         let part = |start, end| self.text.get(start..end).unwrap_or_default();
@@ -292,7 +292,7 @@ impl Record {
     }
 }
 
-/// What is known of a request under way, for those who look at it.
+/// The facts about a request under way, for readers outside this file.
 pub(crate) struct RecordView<'r> {
     /// The settings that the exchange began with.
     pub(crate) settings: &'r Snapshot,
@@ -312,7 +312,7 @@ pub(crate) struct RecordView<'r> {
     pub(crate) bytes: (u64, u64),
 }
 
-/// The most bytes of `Record::text`: the ends in it fit 16 bits.
+/// Maximum number of bytes of `Record::text`: its ends fit 16 bits.
 const TEXT_BYTES_MAX: usize = METHOD_BYTES_MAX
     + TARGET_BYTES_MAX
     + HOST_BYTES_MAX
@@ -329,7 +329,7 @@ pub(crate) struct Refusal {
     pub(crate) status: Option<u16>,
     /// Bytes of the response.
     pub(crate) bytes: usize,
-    /// What is wrong.
+    /// The reason in the line.
     pub(crate) reason: &'static str,
 }
 
@@ -344,9 +344,9 @@ pub(crate) struct Recorder {
     counts: bool,
     /// An application has `on_log`.
     has_hooks: bool,
-    /// Records hold what requests take of the state of the process: places of their addresses, entries of tables.
+    /// Records hold the shared state of requests: places of their addresses, entries of tables.
     holds_state: bool,
-    /// What lines contain of the messages and the client.
+    /// The names of the captured fields, cookies and certificates.
     names: CaptureNames,
     /// The records, by the index that requesters name.
     records: Vec<Record>,
@@ -355,17 +355,17 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// No records. `holds_state`: records hold what requests take of the state of the process.
+    /// No records. `holds_state`: records hold the shared state of requests.
     pub(crate) fn holding(holds_state: bool) -> Self {
         Self { holds_state, ..Self::default() }
     }
 
-    /// From now on, records hold what requests take of the state of the process.
+    /// From now on, records hold the shared state of requests.
     pub(crate) fn hold_state(&mut self) {
         self.holds_state = true;
     }
 
-    /// From now on, applications get records.
+    /// From now on, records are kept for `on_log` of applications.
     pub(crate) fn keep_for_hooks(&mut self) {
         self.has_hooks = true;
     }
@@ -386,7 +386,7 @@ impl Recorder {
         !self.names.response_headers.is_empty() || !self.names.response_cookies.is_empty()
     }
 
-    /// Copies what the line of a request contains of its response, whose head has these fields.
+    /// Copies the parts of a response that the line of its request contains. `fields`: the fields of the response.
     pub(crate) fn capture_response<'f>(
         &mut self,
         index: u32,
@@ -402,7 +402,7 @@ impl Recorder {
         self.counts
     }
 
-    /// What is known of the request that a requester names; `None` if nothing is recorded.
+    /// The facts about the request with the record `index`; `None` if nothing is recorded.
     pub(crate) fn view(&self, index: u32) -> Option<RecordView<'_>> {
         let record = self.records.get(index as usize)?;
         Some(RecordView {
@@ -444,7 +444,7 @@ impl Recorder {
     }
 }
 
-/// What carriers and actions note.
+/// The start of records.
 impl Worker {
     /// Makes the worker record requests, and write their lines to `sender`. Called before its first turn.
     pub fn record_to(&mut self, sender: LineSender) {
@@ -515,8 +515,7 @@ impl Worker {
         }
     }
 
-    /// Begins the record of a request of Tidegate's own. The statistics of servers count it, and no others do; the access
-    /// log has no line for it.
+    /// Begins the record of an internal request. Only the statistics of servers count it; the access log has no line for it.
     pub(crate) fn begin_own_record<R: Reactor>(&mut self, reactor: &R, id: Id<InternalRequest>) {
         if !self.recorder.is_on() {
             return;
@@ -575,8 +574,8 @@ impl Worker {
         Some(index)
     }
 
-    /// How long the head took that is complete now. The deadline of a head that arrives in parts was set when its
-    /// first bytes had arrived.
+    /// The time from the first byte of the head that is complete now. The deadline of a head that arrives in parts was set when
+    /// its first bytes had arrived.
     fn head_span<R: Reactor>(&mut self, reactor: &R, sock: SockId) -> Span {
         let Some(down) = self.conns.downstream(sock) else { return Span::ZERO };
         if !down.has_started_head() {
@@ -605,7 +604,7 @@ impl Worker {
         })
     }
 
-    /// Whether the route of a request is that which a profile is limited to; `None` if its route is not known.
+    /// Whether a profile is limited to the route of a request; `None` if the route is not known.
     pub(crate) fn is_of_marked_route(&mut self, to: Requester) -> Option<bool> {
         let index = self.record_index(to)?;
         let record = self.recorder.records.get(index as usize)?;
@@ -616,7 +615,7 @@ impl Worker {
 
 /// The end of an exchange.
 impl Worker {
-    /// The exchange of a requester that is still there has ended.
+    /// The exchange of a requester has ended; the requester still exists.
     #[inline]
     pub(crate) fn end_record<R: Reactor>(&mut self, reactor: &R, to: Requester) {
         if !self.recorder.is_on() {
@@ -627,7 +626,7 @@ impl Worker {
         self.finish_record(reactor, record);
     }
 
-    /// Turns a record that no requester names any more into an entry. The one place where every exchange ends.
+    /// Turns a record that no requester names any more into an entry. Every exchange ends here.
     #[inline]
     pub(crate) fn finish_record<R: Reactor>(&mut self, reactor: &R, index: u32) {
         if index != NO_RECORD {

@@ -356,7 +356,7 @@ mod tests {
             arranged,
             workers: vec![worker],
             takeover: false,
-            look_ups: Default::default(),
+            lookups: Default::default(),
             managed: Vec::new(),
             operations: None,
         };

@@ -1,7 +1,7 @@
 //! Limits how often the log repeats a line, such as the traceback of a script that fails for every request.
-//! In: texts of lines, the time. Out: whether a line is written; at the end of its window, how many were not.
+//! In: lines, the time. Out: whether a line is written; at the end of its window, how many were not.
 //! Never: omits a line whose text differs from those before it in a single byte.
-//! Limits: `BURST` lines with the same text within `WINDOW`; `TEXTS_MAX` texts are remembered.
+//! Limits: `BURST` lines with the same text within `WINDOW`; `TEXTS_MAX` lines are remembered.
 //! Invariant: each line that is left out is counted and reported once.
 
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ pub(crate) const WINDOW: Duration = Duration::from_secs(10);
 /// Texts that are remembered. With more within `WINDOW`, further ones are not limited.
 const TEXTS_MAX: usize = 64;
 
-/// A text that was logged within the last `WINDOW`.
+/// A line that was logged within the last `WINDOW`.
 struct Known<L> {
     level: L,
     text: String,
@@ -23,7 +23,7 @@ struct Known<L> {
     count: u64,
 }
 
-/// The texts that were logged recently. `L`: the level of a line.
+/// The lines that were logged recently. `L`: the level of a line.
 pub(crate) struct Repeats<L>(Vec<Known<L>>);
 
 impl<L> Default for Repeats<L> {

@@ -28,7 +28,7 @@ const RELOAD_WAIT_MAX: Duration = Duration::from_secs(15);
 /// How long an edit waits for all of its names.
 const EDIT_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How often a command that waits checks whether its connection was closed for a new one.
-const LOOK_SPAN: Duration = Duration::from_millis(50);
+const POLL_EVERY: Duration = Duration::from_millis(50);
 
 /// A name and its port.
 pub(crate) type Server = (String, u16);
@@ -70,7 +70,7 @@ pub type Addresses = Vec<Vec<Vec<Address>>>;
 /// # Errors
 /// A finding for each server name that cannot be resolved.
 pub(crate) fn resolve_all(arranged: &Arranged) -> Result<Addresses, Vec<Finding>> {
-    let found = LookUps::default().find_all((names_of(arranged), None), &|| false, resolve);
+    let found = Lookups::default().find_all((names_of(arranged), None), &|| false, resolve);
     let none = (&Arranged::default(), &Vec::new());
     let of_found = |server: &Server, _: Option<&[Address]>| {
         found.get(server).cloned().unwrap_or_else(|| Err("the name was not resolved".to_owned()))
@@ -103,10 +103,10 @@ pub(crate) fn resolve_new(
 pub(crate) fn resolve_after(
     next: &Arranged,
     known: (&Arranged, &Addresses),
-    look_ups: &LookUps,
+    lookups: &Lookups,
 ) -> Result<(Addresses, Vec<Unresolved>), Vec<Finding>> {
     let deadline = Instant::now() + RELOAD_WAIT_MAX;
-    let found = look_ups.find_all((names_of(next), Some(deadline)), &|| false, resolve);
+    let found = lookups.find_all((names_of(next), Some(deadline)), &|| false, resolve);
     let late = || Err(format!("the name was not resolved within {RELOAD_WAIT_MAX:?}"));
     resolve_with(next, known, |server, _| found.get(server).cloned().unwrap_or_else(late))
 }
@@ -126,7 +126,7 @@ pub(crate) fn name_of(address: &ServerAddress) -> Option<Server> {
 
 /// Lookups of names on threads of their own. Clones count the same threads.
 #[derive(Clone, Default)]
-pub(crate) struct LookUps {
+pub(crate) struct Lookups {
     /// The number of threads, including those whose results are no longer awaited.
     running: Arc<AtomicUsize>,
 }
@@ -145,7 +145,7 @@ type Waiting = Arc<Mutex<BTreeSet<Server>>>;
 /// The channel for the results.
 type Results = mpsc::Sender<(Server, Result<Vec<Address>, String>)>;
 
-impl LookUps {
+impl Lookups {
     /// The addresses of the names in an edit. Waits for `EDIT_WAIT_MAX` for all of them together, or until `was_ended`.
     pub(crate) fn find(&self, names: BTreeSet<Server>, was_ended: &dyn Fn() -> bool) -> Found {
         self.find_within((names, EDIT_WAIT_MAX), was_ended, resolve)
@@ -194,7 +194,7 @@ impl LookUps {
         let mut found = Found::new();
         while !was_ended() {
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-            match results.recv_timeout(left.unwrap_or(LOOK_SPAN).min(LOOK_SPAN)) {
+            match results.recv_timeout(left.unwrap_or(POLL_EVERY).min(POLL_EVERY)) {
                 Ok((server, result)) => _ = found.insert(server, result),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) if left.is_some_and(|left| left.is_zero()) => break,
@@ -304,7 +304,7 @@ fn check_with(config: &Config, wait_max: Duration, look_up: LookUp) -> Vec<Findi
     let servers = config.pools.iter().flat_map(|pool| &pool.servers);
     let names = servers.filter_map(|server| name_of(&server.address)).collect();
     let deadline = Instant::now() + wait_max;
-    let found = LookUps::default().find_all((names, Some(deadline)), &|| false, look_up);
+    let found = Lookups::default().find_all((names, Some(deadline)), &|| false, look_up);
     let mut findings = Vec::new();
     for (index, pool) in config.pools.iter().enumerate() {
         for server in &pool.servers {
@@ -411,10 +411,10 @@ mod tests {
     }
 
     #[test]
-    fn look_ups_of_edits_are_bounded_in_time_and_number() {
-        let look_ups = LookUps::default();
+    fn lookups_of_edits_are_bounded_in_time_and_number() {
+        let lookups = Lookups::default();
         let find = |of, wait_max, was_ended: &dyn Fn() -> bool| {
-            look_ups.find_within((of, wait_max), was_ended, play).into_values().collect::<Vec<_>>()
+            lookups.find_within((of, wait_max), was_ended, play).into_values().collect::<Vec<_>>()
         };
         let (long, short) = (Duration::from_secs(60), Duration::from_millis(1));
         let both = find(names(["bad", "good"]), long, &|| false);
@@ -442,14 +442,14 @@ mod tests {
 
     #[test]
     fn names_that_are_late_at_a_reload_do_not_delay_others() {
-        let look_ups = LookUps::default();
-        let find = |names, deadline| look_ups.find_all((names, deadline), &|| false, play);
+        let lookups = Lookups::default();
+        let find = |names, deadline| lookups.find_all((names, deadline), &|| false, play);
         let deadline = Some(Instant::now() + Duration::from_secs(2));
         let found = find(names(["stuck", "good", "bad"]), deadline);
         let known: Vec<&str> = found.keys().map(|(name, _)| name.as_str()).collect();
         assert_eq!(known, ["bad", "good"]);
         assert_eq!(find(names(["good"]), None).len(), 1);
-        assert_eq!(look_ups.running.load(Ordering::SeqCst), 1, "the thread that waits counts");
+        assert_eq!(lookups.running.load(Ordering::SeqCst), 1, "the thread that waits counts");
     }
 
     fn arranged(server: &str) -> Arranged {

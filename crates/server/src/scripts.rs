@@ -1,6 +1,6 @@
 //! The scripts of Lua applications: the programs that all workers load.
 //! In: the configuration, the folders of the scripts. Out: programs; descriptions of their faults.
-//! Never: lets two workers run different texts of a module: the first worker that requires it reads it for all.
+//! Never: lets two workers run different versions of a module: the first worker that requires it reads it for all.
 //! Limits: `FILE_BYTES_MAX` bytes of a script or module.
 //! Invariant: a program is replaced by another one only if its settings, its script or a module that it has read differ.
 

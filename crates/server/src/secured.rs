@@ -114,7 +114,7 @@ impl Secured {
     pub(crate) fn handle(&mut self, bytes: &mut [u8], stream: &mut impl Write) -> io::Result<()> {
         let mut out = Vec::new();
         let handled = self.session.handle_bytes(bytes, &mut self.plain, &mut out);
-        // An alert states why the peer is refused.
+        // An alert says why the peer is refused.
         let sent = stream.write_all(&out);
         self.has_ended |= handled.map_err(broken)?.peer_closed;
         sent

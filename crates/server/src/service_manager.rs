@@ -23,7 +23,7 @@ use crate::threads;
 const REPORT_EVERY_RECOMMENDED_MIN: Duration = Duration::from_secs(3);
 
 /// Without a service manager that expects reports: how long a worker may take for a turn.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+const POLL_EVERY: Duration = Duration::from_secs(10);
 /// A worker is never stuck before this time: an idle worker finishes a turn once a second.
 const STUCK_AFTER_MIN: Duration = Duration::from_secs(2);
 /// How often workers are checked between two reports. A worker that continues is reported after this fraction.
@@ -93,7 +93,7 @@ pub(crate) fn start_watchdog(accounts: Vec<Arc<Accounts>>) -> std::io::Result<()
             2 * REPORT_EVERY_RECOMMENDED_MIN
         ));
     }
-    let report_every = span.map_or(LOOK_EVERY, |span| span / 2);
+    let report_every = span.map_or(POLL_EVERY, |span| span / 2);
     let stuck_after = report_every.max(STUCK_AFTER_MIN);
     let tick = report_every / TICKS_PER_REPORT;
     let work = move || {
@@ -102,7 +102,7 @@ pub(crate) fn start_watchdog(accounts: Vec<Arc<Accounts>>) -> std::io::Result<()
         loop {
             let turns: Vec<u64> = accounts.iter().map(|of| of.counters.turns.load()).collect();
             let now = Instant::now();
-            alive.look(&turns, now, 2 * tick);
+            alive.check(&turns, now, 2 * tick);
             note_stuck(&accounts, &alive.stuck(now, stuck_after), stuck_after);
             let is_stuck = |of: &Arc<Accounts>| of.is_stuck.load(Ordering::Relaxed);
             let is_due = reported_at.is_none_or(|at| now - at + tick / 2 >= report_every);
@@ -147,19 +147,19 @@ struct Alive {
     /// By worker: how many turns it had finished, and when that number was first seen.
     workers: Vec<(u64, Instant)>,
     /// The time of the last look.
-    looked_at: Instant,
+    checked_at: Instant,
 }
 
 impl Alive {
     fn new(workers: usize, now: Instant) -> Self {
-        Self { workers: vec![(0, now); workers], looked_at: now }
+        Self { workers: vec![(0, now); workers], checked_at: now }
     }
 
-    /// Records the turns that the workers have finished until `now`. If the look is later than `late_after`, the process
+    /// Records the turns that the workers have finished until `now`. If the check is later than `late_after`, the process
     /// itself did not run: it was stopped, or its machine was. The workers then have the whole time again.
-    fn look(&mut self, turns: &[u64], now: Instant, late_after: Duration) {
-        let is_late = now.saturating_duration_since(self.looked_at) > late_after;
-        self.looked_at = now;
+    fn check(&mut self, turns: &[u64], now: Instant, late_after: Duration) {
+        let is_late = now.saturating_duration_since(self.checked_at) > late_after;
+        self.checked_at = now;
         for (worker, turns) in self.workers.iter_mut().zip(turns) {
             if is_late || worker.0 != *turns {
                 *worker = (*turns, now);
@@ -190,7 +190,7 @@ mod tests {
         for second in 1..=30 {
             // The second worker is stuck between the times 5 and 20.
             let second_turns = if (5..20).contains(&second) { 5 } else { second };
-            alive.look(&[second, second_turns], at(second), LATE);
+            alive.check(&[second, second_turns], at(second), LATE);
             let expected: &[usize] = if (15..20).contains(&second) { &[1] } else { &[] };
             assert_eq!(alive.stuck(at(second), AFTER), expected, "after {second} s");
         }
@@ -201,12 +201,12 @@ mod tests {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
         let mut alive = Alive::new(1, begin);
-        alive.look(&[1], at(1), LATE);
-        alive.look(&[1], at(60), LATE);
+        alive.check(&[1], at(1), LATE);
+        alive.check(&[1], at(60), LATE);
         assert!(alive.stuck(at(60), AFTER).is_empty(), "the look is late");
-        (61..70).for_each(|second| alive.look(&[1], at(second), LATE));
+        (61..70).for_each(|second| alive.check(&[1], at(second), LATE));
         assert!(alive.stuck(at(69), AFTER).is_empty());
-        alive.look(&[1], at(70), LATE);
+        alive.check(&[1], at(70), LATE);
         assert_eq!(alive.stuck(at(70), AFTER), [0], "it does not run again");
     }
 }

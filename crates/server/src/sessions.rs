@@ -1,7 +1,7 @@
 //! The connections of clients and their exchanges, as the admin interface lists and ends them.
 //! In: a filter or the id of a connection; the state of the worker. Out: copies of their data.
 //! Never: names a connection that has ended: ids carry generations. Copies more than `TEXT_BYTES_MAX` of a request.
-//! Limits: those of `inspection.rs`; a filter states how many sessions are copied, and the others are counted.
+//! Limits: those of `inspection.rs`; a filter reports how many sessions are copied, and the others are counted.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -187,7 +187,7 @@ impl Upstream {
 
 /// Lists.
 impl Worker {
-    /// Looks at further slots. Returns whether all were examined.
+    /// Examines further slots. Returns whether all were examined.
     pub(crate) fn list_sessions<R: Reactor>(
         &self,
         reactor: &R,

@@ -27,7 +27,7 @@ use crate::threads::Ended;
 
 /// Bytes of spans in a request. Collectors accept up to 20 MiB unless configured otherwise.
 const REQUEST_BYTES_MAX: usize = 4 << 20;
-/// Bytes of a response that are read: a few numbers and a text.
+/// Bytes of a response that are read: a few numbers and a string.
 const RESPONSE_BYTES_MAX: usize = 64 << 10;
 /// How long spans are collected before they are sent.
 const COLLECT_SPAN: Duration = Duration::from_secs(1);
@@ -160,14 +160,14 @@ impl SpanExport {
 enum Outcome {
     /// It has taken the spans, except some.
     Taken { rejected: u64, why: String },
-    /// It may take them later, if it states so after this time.
+    /// It may take them later, if it says so after this time.
     Later { why: String, after: Option<Duration> },
     /// It will not take them.
     Refused { why: String },
 }
 
 impl Outcome {
-    /// The outcome that a response states (OTLP 1.x, section OTLP/HTTP Response).
+    /// The outcome that a response reports (OTLP 1.x, section OTLP/HTTP Response).
     fn of(response: Result<Response, String>) -> Self {
         let response = match response {
             Ok(response) => response,

@@ -49,7 +49,7 @@ use crate::ports::{self, StartTurn};
 use crate::predecessor::{Heritage, Predecessor};
 use crate::randomness::random_seed;
 use crate::reload::{self, ReloadSignal, Reloader};
-use crate::resolve::{self, Addresses, LookUps};
+use crate::resolve::{self, Addresses, Lookups};
 use crate::service_manager;
 use crate::snapshot::Numbers;
 use crate::staged_certificates::StagedCertificates;
@@ -381,7 +381,7 @@ impl RunningWorkers {
             takeover,
             operations: operations.clone(),
             checks,
-            look_ups: LookUps::default(),
+            lookups: Lookups::default(),
             managed: managed.clone(),
         };
         let watching = Reloader::new(configuration, loader, seen).watch();

@@ -11,7 +11,7 @@ pub enum StartError {
     Values(Vec<Finding>),
     /// A listener could not be opened.
     Listen(String),
-    /// Another process listens on these addresses; each text states the address, the process and the fix.
+    /// Another process listens on these addresses; each message contains the address, the process and the fix.
     Taken(Vec<String>),
     /// The access log or the admin interface cannot be opened.
     Open(String),

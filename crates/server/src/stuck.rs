@@ -1,7 +1,7 @@
 //! Finds out where a worker is stuck: the functions that its thread executes, or the place in the kernel where it waits.
 //! In: a thread. Out: lines for the log.
 //! Never: runs on a worker; interrupts the thread for longer than a sample of a profile does.
-//! Limits: `LOOK_SPAN` for the samples; `FRAMES_MAX` functions.
+//! Limits: `SAMPLE_SPAN` for the samples; `FRAMES_MAX` functions.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use tidegate_reactor::sampler::{Means, Sampler, Thread};
 use crate::admin::{PROFILE_ROOT, snapshot};
 
 /// How long the thread is sampled.
-const LOOK_SPAN: Duration = Duration::from_millis(500);
+const SAMPLE_SPAN: Duration = Duration::from_millis(500);
 /// How often the samples are read.
 const DRAIN_EVERY: Duration = Duration::from_millis(20);
 /// Samples for each second of CPU time.
@@ -60,7 +60,7 @@ fn sample(thread: &Thread, means: Option<Means>) -> io::Result<Vec<String>> {
         stacks.hide_kernel();
     }
     let begin = Instant::now();
-    while begin.elapsed() < LOOK_SPAN {
+    while begin.elapsed() < SAMPLE_SPAN {
         thread::sleep(DRAIN_EVERY);
         sampler.drain(&mut |sample| stacks.add(&snapshot(sample)));
     }

@@ -173,7 +173,7 @@ impl Bench {
         let before = ALLOCATIONS.with(Cell::get);
         self.harness.worker.turn(&mut self.harness.reactor, Span::from_millis(1));
         self.within_turns += ALLOCATIONS.with(Cell::get) - before;
-        self.lines += self.log.as_ref().map_or(0, |log| log.take_text().lines().count());
+        self.lines += self.log.as_ref().map_or(0, |log| log.take_string().lines().count());
     }
 
     /// Lets the origin accept connections and answer complete requests.

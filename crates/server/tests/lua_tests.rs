@@ -212,7 +212,7 @@ fn bodies_of_servers_pass_the_hook_in_pieces() {
 }
 
 #[test]
-fn a_test_plays_the_servers_of_sockets() {
+fn test_simulates_the_servers_of_sockets() {
     let app = "local function ask(line)
             local socket = tide.tcp()
             socket:settimeout(5000)
@@ -261,7 +261,7 @@ fn a_test_plays_the_servers_of_sockets() {
                 test.equal(connections, 2)
             end,
             refused = function()
-                test.equal(get('/a'), 'no server: test.tcp has set none')
+                test.equal(get('/a'), 'no server: test.tcp has set no server')
                 test.tcp('no server is available')
                 test.equal(get('/a'), 'no server is available')
                 test.tcp(function() end)
@@ -307,7 +307,7 @@ fn sockets_in_tests_wait_for_a_reader() {
 }
 
 #[test]
-fn a_test_plays_the_servers_of_web_sockets() {
+fn test_simulates_the_servers_of_web_sockets() {
     let app = "return { on_message = function(client, message)
             local ws, protocol = tide.websocket.connect('rooms', { path = '/r?x=1', protocols = { 'a', 'b' },
                 headers = { Cookie = 'c' } })

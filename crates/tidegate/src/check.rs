@@ -129,7 +129,7 @@ pub fn run(args: &CheckArgs) -> ExitCode {
     }
 }
 
-/// What changes if `config` replaces the configuration at `against`; the error is a text to print.
+/// What changes if `config` replaces the configuration at `against`; the error is a string to print.
 fn changes(args: &CheckArgs, against: &str, config: &Config) -> Result<Vec<String>, String> {
     let next = Inventory::of(config);
     let path = Path::new(against);
@@ -149,7 +149,7 @@ fn changes(args: &CheckArgs, against: &str, config: &Config) -> Result<Vec<Strin
     }
 }
 
-/// What happens to the request of the command line; the error is a text to print.
+/// What happens to the request of the command line; the error is a string to print.
 fn explain(args: &CheckArgs, request: &str, source: &Source) -> Result<Explanation, String> {
     let question = ExplainedRequest {
         request,

@@ -101,7 +101,7 @@ const fn is_allowed(byte: u8) -> bool {
     matches!(byte, b' '..=b'~') && byte != b';'
 }
 
-/// The interface that the command line names; the error is a text to print.
+/// The interface that the command line names; the error is a string to print.
 fn place(args: &CtlArgs) -> Result<Place, String> {
     Place::of(args.at.as_deref(), args.config.as_deref(), args.token_file.as_deref(), &args.tls)
 }

@@ -123,7 +123,7 @@ impl ConfigSource for Reread {
     }
 }
 
-/// The configuration in a file, and its warnings; the error is a text to print. `included`: as for `load_to_serve`.
+/// The configuration in a file, and its warnings; the error is a string to print. `included`: as for `load_to_serve`.
 fn load(path: &Path, bind: Option<&str>, included: &mut Vec<PathBuf>) -> Result<Served, String> {
     let source = source::load_to_serve(path, included).map_err(|refusal| refusal.to_string())?;
     let warnings = source.warnings_text();
@@ -134,7 +134,7 @@ fn load(path: &Path, bind: Option<&str>, included: &mut Vec<PathBuf>) -> Result<
     Ok((config, warnings, Some(source)))
 }
 
-/// The embedded configuration on a free port, and notes that state its address; the error is a text to print.
+/// The embedded configuration on a free port, and notes that state its address; the error is a string to print.
 fn embedded(args: &RunArgs) -> Result<Served, String> {
     let mut config = tidegate_config::embedded();
     if let Some(address) = &args.bind {

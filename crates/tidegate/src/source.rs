@@ -99,7 +99,7 @@ struct Included {
 }
 
 impl Included {
-    /// Appends the files of one pattern; the error states why that is not possible.
+    /// Appends the files of one pattern; the error says why that is not possible.
     fn add(&mut self, folder: &Path, include: &Include) -> Result<(), String> {
         if include.is_literal() {
             return self.add_file(&folder.join(&include.pattern));

@@ -1,6 +1,6 @@
 //! The two formats in which the kernel writes a set of CPUs: lists (`0-3,8`) and masks (`00000000,0000010f`).
 //! In: their text. Out: sorted CPU numbers, and back.
-//! Limits: `CPUS_MAX`; a text that names a higher CPU number is refused, so that no input creates a huge list.
+//! Limits: `CPUS_MAX`; a string that names a higher CPU number is refused, so that no input creates a huge list.
 
 /// Maximum number of CPUs in a set (Linux supports up to 8192).
 pub const CPUS_MAX: u32 = 8192;

@@ -1,6 +1,6 @@
 //! An item of advice: a description, and one function that checks the host.
 //! In: a host, a workload. Out: a finding. Journaling, applying and undoing a change is implemented once for all
-//! items (`apply`, `undo`), so an item only states what to change.
+//! items (`apply`, `undo`), so an item only says what to change.
 //! Never: writes; a detection only reads.
 
 use crate::finding::Finding;

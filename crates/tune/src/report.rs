@@ -177,7 +177,7 @@ fn head_line(out: &mut String, entry: &Entry) {
     wrapped(out, &format!("  {:<13} ", gain_text(entry)), 16, &head);
 }
 
-/// The name of an item and a text about it.
+/// The name of an item and a message about it.
 fn listed(out: &mut String, id: &str, text: &str) {
     wrapped(out, &format!("  {id:<24} "), 27, text);
 }

@@ -241,7 +241,7 @@ fn records_are_read_although_what_follows_them_is_malformed() {
         let found = records(decode_answer(&asked, ID, &bytes));
         assert_eq!(found, (vec![address("10.0.0.1")], 60), "{rest:?}");
     }
-    // Without records, the authority section states how long that may be kept.
+    // Without records, the authority section says how long that may be kept.
     let nothing = Message::answer(&asked, NAME_ERROR, 0, 1).0;
     assert_eq!(decode_answer(&asked, ID, &nothing), Err(Fault::Malformed));
 }

@@ -1,5 +1,5 @@
 //! The contenders of a comparison: how each is configured, started and named.
-//! In: the workload, and the origin. Out: running servers, and the reason for each server that is left out.
+//! In: the workload, and the origin. Out: running servers, and the reason why a server is left out.
 //! Never: touches the system's own services; all contenders run from a scratch directory, on free ports.
 
 use super::certificate::{self, Key};
@@ -94,7 +94,7 @@ impl Work {
         }
     }
 
-    /// The work of contender `name`: `plain` does the same work without TLS, as a baseline for the TLS contenders.
+    /// The work of contender `name`. `plain` does the same work without TLS, as a baseline for the TLS contenders.
     fn of(self, name: &str) -> Self {
         match self {
             Self::SecureProxy(origin) if name == PLAIN => Self::Proxy(origin),
@@ -151,7 +151,7 @@ const PYTHON: &str = "python";
 /// Writes the configuration of `name`, starts it on `cpus` and waits until it listens.
 ///
 /// # Errors
-/// A message that states why the contender is left out.
+/// The reason why the contender is left out.
 pub(crate) fn start(
     name: &'static str,
     work: Work,
@@ -184,7 +184,7 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
 /// Waits until a contender listens. A signal during the wait ends the whole process.
 ///
 /// # Errors
-/// A message that states why the contender does not listen.
+/// The reason why the contender does not listen.
 pub(crate) fn wait_until_listening(
     running: &Running,
     name: &str,
@@ -321,7 +321,7 @@ fn fill(template: &str, work: Work, folder: &Path, address: SocketAddr) -> Resul
     Ok(text)
 }
 
-/// The configuration templates of one program; `of` states the template of each `Work`.
+/// The configuration templates of one program; `of` selects the template for a `Work`.
 struct Templates {
     answer: &'static str,
     proxy: &'static str,

@@ -1,7 +1,6 @@
 //! The effect of a flood of TLS handshakes on established connections.
-//! In: contenders with TLS. Out: the p99 of established connections during the flood, divided by the p99
-//! without it.
-//! Never: lets the flood take CPU time from the measuring client. The flood therefore runs at lower priority.
+//! In: contenders with TLS. Out: the p99 of established connections during the flood, divided by the p99 without it.
+//! Never: lets the flood take CPU time from the measuring client: the flood runs at a lower priority.
 //! Limits: `HANDSHAKES`, `FLOOD_MAX`.
 
 use super::Bench;
@@ -114,7 +113,7 @@ fn measure_during(job: &Job, flood: &Job) -> Result<Counted, String> {
         drop(begin);
         let flooded = flooding.join().map_err(|_| "the flood's thread panicked".to_owned())?;
         let counted = Counted::of(&outcome?)?;
-        let flooded = flooded.ok_or("the flood never began")??.tally;
+        let flooded = flooded.ok_or("the flood did not start")??.tally;
         if flooded.requests < HANDSHAKES {
             return Err(format!(
                 "the flood completed only {} of {HANDSHAKES} handshakes",

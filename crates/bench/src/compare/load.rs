@@ -1,4 +1,4 @@
-//! The load of one round on one server, by Tidegate's load generator or by another one.
+//! The load of one round on one server, from Tidegate's or another load generator.
 //! In: the server, the number of connections, the duration. Out: the client's counts.
 //! Never: mixes load generators within a comparison.
 
@@ -51,7 +51,7 @@ pub(crate) struct Round<'a> {
     pub(crate) duration: Duration,
     /// Requests per second of an open loop; `None`: a closed loop.
     pub(crate) rate_per_s: Option<f64>,
-    /// Bytes of each WebSocket message; `None`: requests of HTTP.
+    /// Bytes of each WebSocket message; `None`: HTTP requests.
     pub(crate) message_bytes: Option<usize>,
     pub(crate) cpus: &'a [usize],
     /// Directory for the scripts of other load generators.
@@ -112,7 +112,7 @@ impl Client {
         program.map_or_else(|| "unknown".to_owned(), |program| process::version_of(&program, flag))
     }
 
-    /// Whether it speaks HTTP/2 with and without TLS (hey: only with TLS).
+    /// Whether the load generator speaks HTTP/2 with and without TLS. hey speaks HTTP/2 only with TLS.
     pub(crate) fn speaks_http2(self) -> bool {
         match self {
             Self::Tidegate | Self::H2load => true,
@@ -128,7 +128,7 @@ impl Client {
         }
     }
 
-    /// Loads one server for one round.
+    /// Sends load to one server for one round.
     ///
     /// # Errors
     /// A message for the operator.
@@ -161,7 +161,7 @@ impl Client {
 fn run_own(round: &Round<'_>) -> Result<Counted, String> {
     let cpu_before = machine::process_cpu_time();
     let outcome = drive::run(&round.job()?, &AtomicBool::new(false), &mut |_| {})?;
-    // The CPU time of the whole process, as for other load generators. It contains no spinning in a closed loop.
+    // The CPU time of the whole process, as for other load generators. A closed loop does not spin.
     let cpu = machine::process_cpu_time().saturating_sub(cpu_before);
     let mut counted = Counted::of(&outcome)?;
     counted.client_cpu_s = cpu.as_secs_f64();
@@ -245,7 +245,7 @@ impl Counted {
     }
 }
 
-/// Prints one line that is easy to parse; sends several requests at once if DEPTH is above 1.
+/// A script for wrk: prints one line that is easy to parse; sends several requests at once if DEPTH is above 1.
 const WRK_SCRIPT: &str = "\
 local depth = tonumber(os.getenv('DEPTH')) or 1
 if depth > 1 then
@@ -349,10 +349,10 @@ fn installed(program: &str) -> Result<Command, String> {
 /// Runs another load generator and returns its output and its CPU time in seconds.
 fn output_of(command: &mut Command, cpus: &[usize]) -> Result<(String, f64), String> {
     let children_before = machine::children_cpu_time();
-    let (is_well, stdout, stderr) =
+    let (has_succeeded, stdout, stderr) =
         process::Running::output(command, cpus).map_err(|error| error.to_string())?;
     let spent = machine::children_cpu_time().saturating_sub(children_before);
-    if is_well { Ok((stdout, spent.as_secs_f64())) } else { Err(stderr) }
+    if has_succeeded { Ok((stdout, spent.as_secs_f64())) } else { Err(stderr) }
 }
 
 fn parse_counted(text: &str) -> Option<Counted> {

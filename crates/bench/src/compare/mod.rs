@@ -83,11 +83,10 @@ enum What {
     /// Responses with 27 bytes of JSON over HTTP/2 with TLS 1.3, 32 streams on each connection: CPU time per request
     #[value(name = "h2-json")]
     Http2Json,
-    /// Clients of HTTP/2 without TLS, 8 streams on each connection, through a proxy to an origin of HTTP/1.1: CPU
-    /// time per request
+    /// HTTP/2 without TLS, 8 streams on each connection, through a proxy to an HTTP/1.1 origin: CPU time per request
     #[value(name = "h2-proxy")]
     Http2Proxy,
-    /// Memory per open idle connection of HTTP/2 with TLS
+    /// Memory per open idle HTTP/2 connection with TLS
     #[value(name = "h2-memory")]
     Http2Memory,
     /// Load generators that send to nginx over HTTP/2, 32 streams on each connection: client CPU time per request
@@ -145,7 +144,7 @@ const HTTP2: [(What, u32); 4] = [
     (What::Http2Client, 16),
 ];
 
-/// The workloads that only their names select.
+/// The workloads that are in no group: they are selected only by name.
 const OTHERS: [(What, u32); 1] = [(What::Ws, 100)];
 
 /// How the server's CPU time is measured.
@@ -351,7 +350,7 @@ fn cases(args: &CompareArgs) -> Vec<(What, u32)> {
     cases
 }
 
-/// The cases, each of `ws` with every size of messages; 0 for workloads without messages.
+/// The cases, each with its size of messages: every size for `ws`, 0 for other workloads.
 fn sized_cases(args: &CompareArgs) -> Vec<(What, u32, usize)> {
     let mut sized = Vec::new();
     for (what, connections) in cases(args) {
@@ -406,7 +405,7 @@ impl Bench {
         if !(0.1..=3600.0).contains(&args.seconds) {
             return Err(format!("--seconds {}: out of range; allowed: 0.1 to 3600", args.seconds));
         }
-        // If this fails, code that needs descriptors checks the current limit.
+        // If this fails, the limit stays lower; code that needs many descriptors checks it.
         let _ = machine::raise_descriptor_limit();
         Ok(Self {
             own: find_own_programs(args.ours.clone())?,
@@ -421,7 +420,7 @@ impl Bench {
         })
     }
 
-    /// Compares all contenders. `message_bytes`: of `ws`.
+    /// Compares all contenders. `message_bytes`: the size of the messages of `ws`.
     fn compare(
         &self,
         what: What,

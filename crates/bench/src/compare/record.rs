@@ -170,7 +170,7 @@ pub(crate) struct Record {
     pub(crate) pipeline: u16,
     /// Requests per second of an open loop; `None` for a closed loop.
     pub(crate) rate_per_s: Option<f64>,
-    /// Bytes of each WebSocket message; `None`: requests of HTTP.
+    /// Bytes of each WebSocket message; `None`: HTTP requests.
     pub(crate) message_bytes: Option<usize>,
     pub(crate) rounds: u32,
     pub(crate) seconds: f64,

@@ -72,8 +72,8 @@ impl Bench {
         Ok(record)
     }
 
-    /// The CPU time per request of all clients that can create the load, on one server: `usual`, unless `--only`
-    /// names another server.
+    /// The CPU time per request of all clients that can create the load. They send to the server `usual`, unless `--only` names
+    /// another one.
     pub(super) fn client_rounds(
         &self,
         what: &'static str,
@@ -224,7 +224,7 @@ pub(super) struct Load<'a> {
     /// Requests per second of an open loop; `None`: a closed loop.
     pub(super) rate_per_s: Option<f64>,
     pub(super) reuse: Reuse,
-    /// Bytes of each WebSocket message; `None`: requests of HTTP.
+    /// Bytes of each WebSocket message; `None`: HTTP requests.
     pub(super) message_bytes: Option<usize>,
 }
 

@@ -1,5 +1,5 @@
 //! The arguments of `tidegate bench http`, and the plan that they describe.
-//! In: text. Out: a `Plan`, URLs and request options; or an error that states the correct form.
+//! In: text. Out: a `Plan`, URLs and request options; or an error with the correct form.
 //! Never: resolves contradicting arguments silently.
 
 use crate::plan::{Arrivals, CONNECTIONS_MAX, PIPELINE_MAX, Pace, Plan, Protocol, THREADS_MAX};

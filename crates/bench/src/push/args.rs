@@ -1,5 +1,5 @@
 //! The arguments of `tidegate bench push`, and the plan that they describe.
-//! In: text. Out: a `PushPlan`, or an error that states the correct form.
+//! In: text. Out: a `PushPlan`, or an error with the correct form.
 //! Never: resolves contradicting arguments silently.
 
 use super::payload::{NUMBER_MAX, Payload, SIZE_MIN, TAGS};

@@ -49,7 +49,7 @@ use tidegate_wire::websocket::Offer;
 /// How many publications are tracked one by one.
 const TRACKED_MAX: u32 = 1000;
 /// How often the counts of the threads are read.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const POLL_EVERY: Duration = Duration::from_millis(2);
 /// How often progress is shown.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -400,11 +400,11 @@ impl<'a> PushRun<'a> {
         self.memory.0 = Memory::now(&self.args.server_pids);
         let total = u64::from(self.plan.connections.connections);
         let (plan, shared) = (self.plan, self.shared);
-        let mut look_at = TICK;
+        let mut check_at = TICK;
         self.wait_until(None, |sum| {
             let now = shared.start.elapsed();
-            if plan.memory_min > 0 && now >= look_at {
-                look_at = now + TICK / 4;
+            if plan.memory_min > 0 && now >= check_at {
+                check_at = now + TICK / 4;
                 if machine::available_bytes() < plan.memory_min {
                     shared.is_full.store(true, Relaxed);
                 }
@@ -533,7 +533,7 @@ impl<'a> PushRun<'a> {
                 self.tick_at = now + TICK;
                 self.show(now, sum);
             }
-            thread::sleep(left.unwrap_or(LOOK_EVERY).min(LOOK_EVERY * 10));
+            thread::sleep(left.unwrap_or(POLL_EVERY).min(POLL_EVERY * 10));
         }
     }
 

@@ -1,6 +1,6 @@
 //! The report of `bench push`, for people and for programs, and its lines of progress.
 //! In: the counts of the threads and of the course of the run. Out: text, or one JSON object.
-//! Never: states a percentile that has too few samples; hides that the client or its CPUs limited the figures.
+//! Never: reports a percentile that has too few samples; hides that the client or its CPUs limited the figures.
 
 use super::subscribers::SubscribersOutcome;
 use super::{Pace, PushPlan, PushRun, Shared, Sum};

@@ -7,7 +7,7 @@ use super::{RoundFigures, Run, SPREAD_SEED};
 
 /// A figure whose ratios are in the reports.
 pub(super) struct Figure {
-    /// Its name in texts and pages.
+    /// Its name in messages and pages.
     pub(super) name: &'static str,
     /// Its name in JSON.
     pub(super) member: &'static str,

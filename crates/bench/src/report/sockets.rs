@@ -1,6 +1,6 @@
 //! The common parts of the reports of the WebSocket loads (`bench push`, `bench ws`).
 //! In: times, reasons, the use of the client's CPUs. Out: lines of text, JSON, warnings.
-//! Never: states a percentile that has too few samples; hides that the client or its CPUs limited the figures.
+//! Never: reports a percentile that has too few samples; hides that the client or its CPUs limited the figures.
 
 use crate::histogram::{PERCENTILES, Times};
 use crate::quantity::micros;

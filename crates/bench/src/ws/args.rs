@@ -1,5 +1,5 @@
 //! The arguments of `tidegate bench ws`, and the plan that they describe.
-//! In: text. Out: an `EchoPlan`, or an error that states the correct form.
+//! In: text. Out: an `EchoPlan`, or an error with the correct form.
 //! Never: resolves contradicting arguments silently.
 
 use super::message::{FRAGMENTS_MAX, Message, SIZE_MAX};

@@ -17,7 +17,7 @@ pub(super) const MASK: MaskKey = [0x5a, 0xa5, 0x3c, 0xc3];
 
 /// Bytes of the number, if the message has as many.
 const DIGITS: usize = 4;
-/// The first of the 64 digits, which are printable characters, so that a text stays a text.
+/// The first of the 64 digits, which are printable characters, so that a text message stays valid UTF-8.
 const DIGIT_ZERO: u8 = b'0';
 
 /// The messages of a run.

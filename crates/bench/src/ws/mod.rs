@@ -38,7 +38,7 @@ use tidegate_wire::tls::Connector;
 use tidegate_wire::websocket::{DeflateSettings, Kind, Offer};
 
 /// How often the main thread checks the others.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
+const POLL_EVERY: Duration = Duration::from_millis(1);
 
 /// The plan of a load.
 #[derive(Clone, Debug)]
@@ -395,13 +395,13 @@ struct Course {
 }
 
 impl Course {
-    /// Steers the run: waits for the connections, states the times of the run, and measures between them.
+    /// Steers the run: waits for the connections, sets the times of the run, and measures between them.
     fn run(plan: &EchoPlan, shared: &Shared, server_pids: &[u32], stop: &AtomicBool) -> Self {
         let total = u64::from(plan.connections.connections);
         let wait_until = |is_met: &dyn Fn() -> bool| {
             let is_given_up = || stop.load(Relaxed) || shared.has_failed.load(Relaxed);
             while !is_met() && !is_given_up() {
-                thread::sleep(LOOK_EVERY);
+                thread::sleep(POLL_EVERY);
             }
         };
         let counts = || (shared.opened.load(Relaxed), shared.failed.load(Relaxed));

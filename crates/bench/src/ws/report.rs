@@ -1,6 +1,6 @@
 //! The report of `bench ws`, for people and for programs.
 //! In: the counts of the threads and of the main thread. Out: text, or one JSON object.
-//! Never: states a percentile that has too few samples; hides that the client or its CPUs limited the figures.
+//! Never: reports a percentile that has too few samples; hides that the client or its CPUs limited the figures.
 
 use super::{Compression, Course, EchoOutcome, EchoPlan, Pace};
 use crate::histogram::Times;

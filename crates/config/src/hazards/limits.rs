@@ -17,7 +17,7 @@ const ADDRESS_FIELDS: [&str; 7] = [
     "x-real-ip",
 ];
 
-/// `rate` by a field that states the address of the client.
+/// `rate` by a field with the address of the client.
 pub(super) fn check_rates<'f>(
     route: &'f Route,
     parts: &Parts<'f>,

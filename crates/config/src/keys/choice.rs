@@ -44,7 +44,7 @@ pub static MAP: Section = Section {
             "How the text that is looked up must match a key: it equals the key (\"exact\"), begins with it (\"prefix\"), ends \
              with it (\"suffix\"), is an IP address in the range that the key names (\"address\", such as 10.0.0.0/8), or matches \
              the key as a regular expression (\"regex\"). If several keys match, the longest key, the smallest address range or \
-             the first regular expression in the file wins. A map may have up to 100 regular expressions, and a text of more \
+             the first regular expression in the file wins. A map may have up to 100 regular expressions, and a string of more \
              than 4096 bytes matches none of them; in a file, write \\s for a space and \\x23 for `#`.",
             "With \"exact\", a key matches only the text that is written in the map.",
         ),

@@ -66,7 +66,7 @@ pub static LISTENER: Section = Section {
             Value("\"unlimited\""),
             "Maximum number of open connections of one client address, in all workers together. Further connections are reset \
              before a TLS handshake. IPv6 addresses count by their first 64 bits. For a connection that begins with a PROXY \
-             header, the address in the header counts, or that of the proxy if the header states no address; if that address \
+             header, the address in the header counts, or that of the proxy if the header has no address; if that address \
              has too many connections, the connection is closed after the header. Behind proxies that state the address in \
              another way, set the limit in the route. Clients of unix sockets have no address and are not limited. Up to about \
              100,000 addresses are counted at the same time, in 1 MiB; further addresses are not limited.",
@@ -149,7 +149,7 @@ pub static LISTENER_PROXY: Section = Section {
     path: "[listener.proxy-protocol]",
     about: "Proxies in front whose connections begin with a PROXY header, before TLS if TLS is used. The \
              address in the header is the client's address for everything that follows. If a version 2 \
-             header states that the client used TLS, its requests count as received by https.",
+             header says that the client used TLS, its requests count as received by https.",
     keys: &[key(
         "from",
         List(&Text(

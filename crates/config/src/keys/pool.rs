@@ -145,7 +145,7 @@ pub static POOL: Section = Section {
             "proxy-protocol",
             Word(ProxyVersion::WORDS),
             Absent,
-            "Sends the client's address to servers in a PROXY protocol header; \"v2\" also states how \
+            "Sends the client's address to servers in a PROXY protocol header; \"v2\" also describes how \
              the client used TLS. Such a connection serves one client: it is kept for the next request \
              of that client and not used for other clients. Without this setting, no header is sent.",
             "",
@@ -203,7 +203,7 @@ pub static POOL_HTTP2: Section = Section {
             "streams-max",
             Number(1, 1000),
             Value("100"),
-            "Maximum number of requests on one connection at once. The limit that the server states also applies. \
+            "Maximum number of requests on one connection at once. The limit that the server announces also applies. \
              Another connection is opened when every connection to the server has reached its limit.",
             "Servers usually allow 100 or more. A lower number spreads requests over more connections, so that a \
              lost packet delays fewer of them.",
@@ -259,7 +259,7 @@ pub static UPSTREAM: Section = Section {
             Value("false"),
             "Gives the server requests only while every server that is not a backup is down, is taken out of service, or has \
              failed for this request. Several backup servers share these requests.",
-            "Servers do the same work unless the operator states otherwise.",
+            "Servers do the same work unless the operator configures otherwise.",
         ),
     ],
     later: &[],

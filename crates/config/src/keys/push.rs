@@ -141,7 +141,7 @@ pub static PUSH: Section = Section {
             "api-keys",
             List(&Text("at least 16 visible characters")),
             Value("[]"),
-            "Keys of the server API. A request states one of them in X-API-Key. Without a key, every request to the \
+            "Keys of the server API. A request contains one of them in X-API-Key. Without a key, every request to the \
              API gets a 401 response.",
             "",
         ),

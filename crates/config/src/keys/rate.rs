@@ -31,7 +31,7 @@ pub static RATE: Section = Section {
             OneOf(&[Text(KEY_OR_CLAIM), List(&Text(KEY_OR_CLAIM))]),
             Value("\"client-address\""),
             "The value by which requests are counted; with an array, the combination of all its values. Behind a proxy \
-             in `trusted` of the listener, the client's address is the one that the proxy states; IPv6 addresses count by \
+             in `trusted` of the listener, the client's address is the one that the proxy reports; IPv6 addresses count by \
              their first 64 bits, because a client usually has a whole network of this size. A request that does not have \
              exactly one value of a field, cookie or parameter is counted by the client's address. Paths are counted in the \
              normalized form in which routes compare them, with slashes merged, and without path parameters (\";...\") and a \

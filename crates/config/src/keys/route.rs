@@ -75,7 +75,7 @@ pub static ROUTE: Section = Section {
             Fields(&FIELD_TEST),
             Absent,
             "Conditions on header fields, all of which must hold. With a string, the field must have \
-             exactly this value; with a table, the value must contain, begin with or end with a text, \
+             exactly this value; with a table, the value must contain, begin with or end with a string, \
              or match a regular expression; with `true`, the field must be present; with `false`, it \
              must be absent. If a request has several fields of this name, the condition holds if any \
              one of them has such a value; the values are not joined, and a list in one value is not \
@@ -99,7 +99,7 @@ pub static ROUTE: Section = Section {
             ADDRESSES,
             Absent,
             "Condition on the client's address: it must be one of these addresses or in one of these ranges or sets. \
-             Behind a proxy in `trusted` of the listener, the client is the one that the proxy states. A client of a \
+             Behind a proxy in `trusted` of the listener, the client is the one that the proxy reports. A client of a \
              unix socket has no address. Without it, any client matches.",
             "",
         ),
@@ -159,7 +159,7 @@ pub static ROUTE: Section = Section {
             "Maximum number of connections of one client address with a request of this route in progress, in all workers \
              together; each HTTP/2 stream counts as a connection, and a WebSocket connection or another tunnel counts until it \
              ends. Further requests get a 429 response. Behind a proxy in `trusted` of the listener, the address is the one \
-             that the proxy states; all requests for which it states no address are counted together. IPv6 addresses count by \
+             that the proxy reports; all requests for which it reports no address are counted together. IPv6 addresses count by \
              their first 64 bits. Clients without an address are not limited. Up to about 100,000 addresses are counted at the \
              same time, in 1 MiB; further addresses are not limited.",
             "Many clients may share one address, such as that of their router.",
@@ -305,7 +305,7 @@ pub static FIELD: Section = Section {
              and `regex` is required; its text may have up to 1024 bytes.",
     keys: &[
         key("equals", Text("any text"), Absent, "The whole value.", ""),
-        key("contains", Text(IN_THE_VALUE), Absent, "A text that appears in the value.", ""),
+        key("contains", Text(IN_THE_VALUE), Absent, "A string that appears in the value.", ""),
         key("prefix", Text(IN_THE_VALUE), Absent, "The text that the value begins with.", ""),
         key("suffix", Text(IN_THE_VALUE), Absent, "The text that the value ends with.", ""),
         key(

@@ -27,7 +27,7 @@ fn certificates_on(listener: &Listener) -> &[CertificatePaths] {
 /// other certificate.
 ///
 /// # Errors
-/// The text states which certificates there are.
+/// The message says which certificates there are.
 pub fn find_certificate(config: &Config, name: &str) -> Result<String, String> {
     if certificates_of(config).any(|certificate| certificate.cert == name) {
         return Ok(name.to_owned());

@@ -81,7 +81,7 @@ pub(super) fn read_pool(name: &str, text: &str, folder: &str) -> Result<Pool, St
     }
 }
 
-/// Reads a part of a configuration from a text with `read`.
+/// Reads a part of a configuration from a string with `read`.
 fn read_part<T>(
     text: String,
     folder: &str,

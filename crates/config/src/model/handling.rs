@@ -121,7 +121,7 @@ impl FieldEdits {
     }
 }
 
-/// A text with placeholders, in pieces that are joined.
+/// A string with placeholders, in pieces that are joined.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Template {
     /// The pieces, in order. No two texts are neighbours.

@@ -8,7 +8,7 @@ pub const ID_FIELD_BYTES_MAX: usize = 64;
 /// `server.request-id`: each request has an id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestIds {
-    /// The name of the field that states the id, in lower case.
+    /// The name of the field with the id, in lower case.
     pub field: String,
     /// Whose ids are kept.
     pub keep: Keep,

@@ -1,11 +1,11 @@
-//! Maps from texts to values.
-//! In: keys and values, in any order. Out: the value of the key that a text is, begins with, ends with, is an address in
+//! Maps from strings to values.
+//! In: keys and values, in any order. Out: the value of the key that a string is, begins with, ends with, is an address in
 //! or is matched by.
 //! Limits: `ENTRIES_MAX` keys of `KEY_BYTES_MAX` bytes. A lookup takes a number of steps that grows with the logarithm of the
 //! number of keys, and with the number of keys that begin (or end) with each other, or of ranges of addresses that contain each
-//! other. Regular expressions are tried one after the other, so there are up to `PATTERNS_MAX` of them, and only texts of up to
+//! other. Regular expressions are tried one after the other, so there are up to `PATTERNS_MAX` of them, and only strings of up to
 //! `MATCHED_BYTES_MAX` bytes are compared with them.
-//! Invariant: the entries are sorted, so that all keys that a text begins with are the ancestors of the last key that is
+//! Invariant: the entries are sorted, so that all keys that a string begins with are the ancestors of the last key that is
 //! not greater than the text: a key between one of them and the text begins with that one, too. A range of addresses is a
 //! text of its bits, with which the bits of its addresses begin.
 
@@ -23,10 +23,10 @@ pub const ENTRIES_MAX: usize = 1_000_000;
 pub const KEY_BYTES_MAX: usize = 1024;
 /// Maximum number of keys of a map of regular expressions.
 pub const PATTERNS_MAX: usize = 100;
-/// Maximum length of a text that is compared with regular expressions, in bytes.
+/// Maximum length of a string that is compared with regular expressions, in bytes.
 pub const MATCHED_BYTES_MAX: usize = 4096;
 
-/// `[map.NAME]`: values that routes look up by a text of the request.
+/// `[map.NAME]`: values that routes look up by a string of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueMap {
     /// Name in routes; unique.
@@ -41,7 +41,7 @@ pub struct ValueMap {
     pub table: TextMap,
 }
 
-/// How the keys of a map are compared with a text.
+/// How the keys of a map are compared with a string.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MapKind {
     /// The text is the key.
@@ -392,7 +392,7 @@ fn pattern(text: &str, ignore_case: bool) -> Result<TextTest, String> {
     })
 }
 
-/// An address as a text: its family, then its bits. Also returns the length of the text.
+/// An address as a string: its family, then its bits. Also returns the length of the text.
 fn bits_of(address: IpAddr) -> ([u8; 129], usize) {
     let (family, bits, width) = match address {
         IpAddr::V4(address) => (b'4', u128::from(u32::from(address)) << 96, 32),

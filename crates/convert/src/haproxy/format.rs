@@ -1,5 +1,5 @@
-//! HAProxy's log formats in rules, such as `%[src]`, as texts with placeholders.
-//! In: a text. Out: a text of Tidegate, or the expression that it cannot contain.
+//! HAProxy's log formats in rules, such as `%[src]`, as strings with placeholders.
+//! In: a string. Out: a string of Tidegate, or the expression that it cannot contain.
 
 use crate::placement::Placement;
 

@@ -29,7 +29,7 @@ impl Global {
 pub(super) struct Bound {
     pub(super) block: Block,
     pub(super) is_secure: bool,
-    /// The name that the line states.
+    /// The name in the line.
     pub(super) name: Option<String>,
 }
 

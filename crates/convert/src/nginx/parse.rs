@@ -28,7 +28,7 @@ impl Directive {
     }
 }
 
-/// The directives of a text that begins at line `first`, and lines with a mistake and its description.
+/// The directives of a string that begins at line `first`, and lines with a mistake and its description.
 pub(super) fn parse(text: &str, first: usize) -> (Vec<Directive>, Vec<(usize, &'static str)>) {
     let mut mistakes = Vec::new();
     // The open blocks, each with its directive.

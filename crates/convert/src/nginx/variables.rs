@@ -1,5 +1,5 @@
 //! nginx's variables as placeholders.
-//! In: a text such as `https://$host$request_uri`. Out: a text with placeholders.
+//! In: a string such as `https://$host$request_uri`. Out: a string with placeholders.
 
 use crate::placement::Placement;
 

@@ -1,17 +1,17 @@
-//! Escapes of text that a client sent, for the lines of the access log.
-//! In: bytes. Out: the same text without control characters, quotes or anything else that could end a field or a line.
+//! Escapes strings that a client sent, for the lines of the access log.
+//! In: bytes. Out: the same bytes, without control characters, quotes or anything else that could end a field or a line.
 
 /// Appends `bytes` as the content of a JSON string (RFC 8259 section 7). Bytes that are not UTF-8 become U+FFFD. Control
 /// characters and the line separators of Unicode are escaped, so that a line stays one line in every program.
 #[inline]
 pub(super) fn json(out: &mut Vec<u8>, bytes: &[u8]) {
-    if is_plain_text(bytes) {
+    if is_all_plain(bytes) {
         return out.extend_from_slice(bytes);
     }
     escaped_json(out, bytes);
 }
 
-/// Appends a text that needs an escape.
+/// Appends a string that needs an escape.
 #[cold]
 #[inline(never)]
 fn escaped_json(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -26,18 +26,18 @@ fn escaped_json(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// Bytes that are looked at in one step: a vector register of every x86-64 and ARMv8.
+/// Bytes that are checked in one step: the size of a vector register of every x86-64 and ARMv8.
 const STEP: usize = 16;
 
-/// Whether no byte needs an escape in a JSON string. Looks at whole steps or words; the last one overlaps the one before it.
+/// Whether no byte needs an escape in a JSON string. Checks whole steps or words; the last one overlaps the one before it.
 #[inline]
-fn is_plain_text(bytes: &[u8]) -> bool {
+fn is_all_plain(bytes: &[u8]) -> bool {
     if bytes.len() >= STEP {
-        return is_long_plain_text(bytes);
+        return is_long_plain(bytes);
     }
     let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
     let half = |bytes: &[u8; 4]| u64::from(u32::from_le_bytes(*bytes));
-    // Most names, methods and targets: registers only, because bytes that were just copied cannot be loaded at once.
+    // Most names, methods and targets: words, because a vector load of bytes that were just copied would stall.
     if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
         is_plain_word(word(first)) && is_plain_word(word(last))
     } else if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
@@ -47,7 +47,7 @@ fn is_plain_text(bytes: &[u8]) -> bool {
     }
 }
 
-fn is_long_plain_text(bytes: &[u8]) -> bool {
+fn is_long_plain(bytes: &[u8]) -> bool {
     // No early exit within a step, so that the compiler compares all its bytes at once.
     let step = |bytes: &[u8; STEP]| bytes.iter().fold(true, |plain, &byte| plain & is_plain(byte));
     let (steps, rest) = bytes.as_chunks::<STEP>();
@@ -73,7 +73,7 @@ const fn is_plain(byte: u8) -> bool {
     matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\'
 }
 
-/// `c` is below U+10000.
+/// Appends `\uHHHH` for `c`, which is below U+10000.
 fn unicode_escape(out: &mut Vec<u8>, c: char) {
     let code = u32::from(c);
     out.extend_from_slice(b"\\u");
@@ -145,14 +145,14 @@ mod tests {
         for length in 1..=3 * STEP + 1 {
             for at in 0..length {
                 let mut bytes = vec![b'a'; length];
-                assert!(is_plain_text(&bytes), "{length}");
+                assert!(is_all_plain(&bytes), "{length}");
                 for byte in 0..=u8::MAX {
                     bytes[at] = byte;
-                    assert_eq!(is_plain_text(&bytes), is_plain(byte), "{byte} at {at} of {length}");
+                    assert_eq!(is_all_plain(&bytes), is_plain(byte), "{byte} at {at} of {length}");
                 }
             }
         }
-        assert!(is_plain_text(b""));
+        assert!(is_all_plain(b""));
     }
 
     proptest! {

@@ -1,7 +1,6 @@
 //! Lines of the access log with the fields of HAProxy's `option httplog`.
-//! In: an entry. Out: the fields in HAProxy's order (its configuration manual, section 8.2.3), without the prefix of
-//! syslog.
-//! Never: states what happened to a session's cookie: that field is always `--`, even if the pool has `sticky`.
+//! In: an entry. Out: the fields in HAProxy's order (its configuration manual, section 8.2.3), without the prefix of syslog.
+//! Never: reports what happened to a session's cookie: that field is always `--`, even if the pool has `sticky`.
 
 use core::fmt::{self, Write as _};
 
@@ -27,7 +26,7 @@ pub(super) fn encode(entry: &Entry<'_>, stamp: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(b"] ");
     word(out, entry.listener);
     out.push(b' ');
-    // HAProxy names the frontend in place of a backend that was not chosen.
+    // If no backend was chosen, HAProxy writes the name of the frontend in its place.
     let (pool, server) = entry.server.unwrap_or((entry.listener, "<NOSRV>"));
     word(out, pool);
     out.push(b'/');
@@ -57,8 +56,8 @@ pub(super) fn encode(entry: &Entry<'_>, stamp: &str, out: &mut Vec<u8>) {
     request(entry, out);
 }
 
-/// The block of the captured fields of a message, with `last` after them. Nothing if no field is captured. A value that does not
-/// exist is empty, so that the others keep their places.
+/// Appends the block of the captured fields of a message, with `last` after them. Appends nothing if no field is captured. A
+/// value that does not exist is empty, so that the others keep their places.
 fn captures(captures: Captures<'_>, last: Option<&[u8]>, out: &mut Vec<u8>) {
     if captures.names.is_empty() && last.is_none() {
         return;
@@ -72,7 +71,7 @@ fn captures(captures: Captures<'_>, last: Option<&[u8]>, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// The field for the captured cookie of a message: name and value of the first captured cookie that the message has.
+/// Appends the field for the captured cookie of a message: name and value of the first captured cookie that the message has.
 fn cookie(captures: Captures<'_>, out: &mut Vec<u8>) {
     let mut cookies = captures.cookies();
     let Some((name, value)) = cookies.find(|(_, value)| !value.is_empty()) else {
@@ -88,7 +87,7 @@ fn cookie(captures: Captures<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// A name, without the blanks that would shift the fields after it.
+/// Appends a name. Blanks, which would shift the fields after it, become `_`.
 fn word(out: &mut Vec<u8>, name: &str) {
     out.extend(name.bytes().map(|byte| if byte.is_ascii_graphic() { byte } else { b'_' }));
 }

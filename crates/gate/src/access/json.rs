@@ -9,7 +9,7 @@ use tidegate_wire::message::Version;
 
 use super::{Cause, Entry, Timers, address, escape, number, thousandths};
 
-/// Bytes of most lines.
+/// The size of most lines, in bytes.
 const LINE_BYTES_USUAL: usize = 640;
 
 /// Appends a second as in RFC 3339, without its fraction and zone.
@@ -82,7 +82,7 @@ pub(super) fn encode(entry: &Entry<'_>, stamp: &str, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// The client's address is complete but for its quote.
+/// Appends the request. The closing quote of the client's address is still missing.
 #[inline]
 fn request(entry: &Entry<'_>, version: Version, out: &mut Vec<u8>) {
     match &entry.request {
@@ -106,7 +106,7 @@ fn request(entry: &Entry<'_>, version: Version, out: &mut Vec<u8>) {
 fn timers(timers: &Timers, out: &mut Vec<u8>) {
     let (zero, queue, connect) = (Some(Span::ZERO), timers.queue, timers.connect);
     if timers.request.is_zero() && (queue, connect) == (zero, zero) {
-        // Most requests, with a server that has an idle connection: one copy in place of six.
+        // Most requests: the server has an idle connection. One copy replaces six.
         out.extend_from_slice(b",\"request_ms\":0.000,\"queue_ms\":0.000,\"connect_ms\":0.000");
     } else {
         millis(out, b",\"request_ms\":", Some(timers.request));
@@ -117,7 +117,7 @@ fn timers(timers: &Timers, out: &mut Vec<u8>) {
     millis(out, b",\"total_ms\":", Some(timers.total));
 }
 
-/// The values that are not empty, as an object after `lead`.
+/// Appends the values that are not empty, as an object after `lead`.
 fn captures<'a, const N: usize>(
     values: impl Iterator<Item = (&'a str, &'a [u8])>,
     lead: &[u8; N],
@@ -138,7 +138,7 @@ fn captures<'a, const N: usize>(
     }
 }
 
-/// A member whose value is a string; `lead` ends with its opening quote. The length of a lead is known to the compiler,
+/// Appends a member whose value is a string; `lead` ends with its opening quote. The length of a lead is known to the compiler,
 /// which then copies it with a few instructions, without a call.
 #[inline]
 fn text<const N: usize>(out: &mut Vec<u8>, lead: &[u8; N], bytes: &[u8]) {
@@ -153,13 +153,13 @@ fn value<const N: usize>(out: &mut Vec<u8>, lead: &[u8; N], value: u64) {
     number(out, value);
 }
 
-/// A member that is a number of milliseconds with three decimals.
+/// Appends a member that is a number of milliseconds with three decimals.
 #[inline]
 fn millis<const N: usize>(out: &mut Vec<u8>, lead: &[u8; N], span: Option<Span>) {
     let Some(span) = span else { return };
     out.extend_from_slice(lead);
     if span.is_zero() {
-        // What happens within one turn takes no time, so this is the most frequent value.
+        // All events of one turn have the same time, so 0 is the most frequent value.
         return out.extend_from_slice(b"0.000");
     }
     let micros = span.as_secs() * 1_000_000 + u64::from(span.subsec_micros());

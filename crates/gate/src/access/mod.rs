@@ -1,6 +1,6 @@
-//! The access log: what is known of a request when its exchange has ended, and its line.
-//! In: an `Entry`. Out: one line, appended to a buffer: a JSON object (`json.rs`), or the fields of HAProxy's
-//! `option httplog` (`http.rs`).
+//! The access log: the facts about a request whose exchange has ended, and its line.
+//! In: an `Entry`. Out: one line, appended to a buffer: a JSON object (`json.rs`), or the fields of HAProxy's `option httplog`
+//! (`http.rs`).
 //! Never: lets a client write a line of its own: whatever it sent is escaped (`escape.rs`).
 //! Limits: `TARGET_BYTES_MAX`, `HOST_BYTES_MAX` and `FIELD_BYTES_MAX` bytes of what the client sent; the rest is cut.
 //! Invariant: a line contains exactly one line feed, its last byte.
@@ -20,11 +20,11 @@ use tidegate_wire::message::Version;
 
 pub use names::Names;
 
-/// Bytes of a request target in a line.
+/// Maximum number of bytes of a request target in a line.
 pub const TARGET_BYTES_MAX: usize = 2048;
-/// Bytes of a host in a line.
+/// Maximum number of bytes of a host in a line.
 pub const HOST_BYTES_MAX: usize = 256;
-/// Bytes of a captured field or cookie in a line.
+/// Maximum number of bytes of a captured field or cookie in a line.
 pub const FIELD_BYTES_MAX: usize = 256;
 
 /// Why an exchange ended, unless it ended as intended. Each cause has one letter in HAProxy's termination state.
@@ -37,7 +37,7 @@ pub enum Cause {
     Client,
     /// The client was too slow.
     ClientTimeout,
-    /// The request was malformed, or against a rule or a limit of requests.
+    /// The request was malformed, or violated a rule or a limit for requests.
     Refused,
     /// The server could not be reached, ended its connection early or sent a malformed response; or the Lua
     /// application failed.
@@ -211,7 +211,7 @@ pub struct RequestLine<'a> {
     pub host: &'a [u8],
 }
 
-/// What is known of a request when its exchange has ended.
+/// The facts about a request whose exchange has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     /// When the first byte of the request head arrived, in milliseconds since 1970.
@@ -220,12 +220,12 @@ pub struct Entry<'a> {
     pub client: Option<SocketAddr>,
     /// The listener's name.
     pub listener: &'a str,
-    /// The request line; `None` if the head was malformed or incomplete. Of a connection in TCP mode, only the host: the
-    /// server name that the client requested.
+    /// The request line; `None` if the head was malformed or incomplete. For a connection in TCP mode, only the host is set:
+    /// the server name that the client requested.
     pub request: Option<RequestLine<'a>>,
     /// The id of the request; empty if it has none.
     pub id: &'a [u8],
-    /// The number of its trace; empty if there is none.
+    /// The id of its trace; empty if there is none.
     pub trace: &'a [u8],
     /// The version of the protocol; `None`: the connection was forwarded without HTTP (TCP mode).
     pub version: Option<Version>,
@@ -243,15 +243,15 @@ pub struct Entry<'a> {
     pub bytes_in: u64,
     /// Bytes of the response: head and body, without the framing of HTTP/2.
     pub bytes_out: u64,
-    /// How long it took.
+    /// How long the parts of the exchange took.
     pub timers: Timers,
     /// Why the exchange ended.
     pub cause: Cause,
-    /// How far it had progressed.
+    /// How far the exchange had progressed.
     pub phase: Phase,
-    /// The text of the error response, or of what went wrong after the response had begun; empty if nothing did.
+    /// The message of the error response, or the reason of a failure after the response had begun; empty without a failure.
     pub reason: &'a str,
-    /// The load of the worker; zeros if the lines do not show it.
+    /// The load of the worker; zeros if the lines do not contain it.
     pub loads: Loads,
     /// Fields and cookies of the request.
     pub captures: Captures<'a>,
@@ -282,7 +282,7 @@ impl Entry<'_> {
     }
 }
 
-/// Chooses the entries of which lines are written.
+/// Selects the entries for which lines are written.
 #[derive(Clone, Debug)]
 pub struct Selection {
     only: AccessFilter,
@@ -316,14 +316,14 @@ impl Selection {
     }
 }
 
-/// Encodes entries as lines. Remembers the text of the current second.
+/// Encodes entries as lines. Keeps the formatted time of the current second.
 #[derive(Clone, Debug)]
 pub struct LineEncoder {
     /// The format of the lines.
     format: AccessFormat,
-    /// The second that `stamp` shows, in seconds since 1970.
+    /// The time that `stamp` contains, in seconds since 1970.
     second: u64,
-    /// The text of the second in the format of the lines, without its fraction.
+    /// The formatted time, without the fraction of the second.
     stamp: String,
 }
 
@@ -366,7 +366,7 @@ pub fn cut(text: &str, bytes_max: usize) -> &str {
 }
 
 /// The part of a target that a line contains: the query of `connection/sse` is a command of a push client with its token, so
-/// it is left out.
+/// the query is left out.
 #[must_use]
 #[inline]
 pub fn shown_target(target: &str) -> &str {
@@ -398,7 +398,7 @@ fn thousandths(fraction: u64) -> [u8; 4] {
     [b'.', digit(fraction / 100), digit(fraction / 10), digit(fraction)]
 }
 
-/// The most bytes of an address of IPv4 with its port.
+/// Maximum number of bytes of an IPv4 address with its port.
 const V4_BYTES_MAX: usize = "255.255.255.255:65535".len();
 
 fn address(out: &mut Vec<u8>, address: &SocketAddr) {

@@ -1,5 +1,5 @@
 //! The names of listeners, routes, pools and servers in logs and metrics.
-//! In: a configuration. Out: a text for each index.
+//! In: a configuration. Out: a name for each index.
 //! Invariant: two routes have different names, and so have two servers of a pool.
 
 use tidegate_config::model::{Config, ServerAddress};
@@ -8,9 +8,9 @@ use tidegate_config::names::{distinct, route_names};
 /// The names, by the indexes of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
-    /// Of routes: the first host and the first path as in the file.
+    /// The names of routes: the first host and the first path as in the file.
     routes: Vec<String>,
-    /// Of pools and their servers.
+    /// The names of pools, each with the names of its servers.
     pools: Vec<(String, Vec<String>)>,
 }
 

@@ -1,6 +1,6 @@
 //! A sink without a protocol, which records the parts of a response.
 //! In: the calls of `ResponseSink`. Out: what they stated; panics if they come in a wrong order.
-//! Checks: the same response in the bytes of HTTP/1 states the same.
+//! Checks: the same response in the bytes of HTTP/1 has the same content.
 
 use tidegate_wire::http1::{BodyFraming, HeadDecoder, ResponseLimits};
 use tidegate_wire::message::{BodyLength, FieldName, RequestKind, ResponseSink, ResponseStorage};

@@ -1,6 +1,6 @@
 //! The functions with which the prelude reads the bodies of servers' responses.
-//! In: arguments that the prelude has checked. Out: values, or nil and a text.
-//! Never: raises a Lua error itself; performs I/O: each order of a script becomes an effect for the host.
+//! In: arguments that the prelude has checked. Out: values, or nil and an error.
+//! Never: raises a Lua error itself; performs I/O: each operation of a script becomes an effect for the worker.
 
 use core::ffi::{CStr, c_int};
 
@@ -21,7 +21,7 @@ fn exchange(call: Call) -> ScriptRequestId {
 }
 
 natives! {
-    /// (index, generation) -> what has arrived; false at the end; nil if nothing has arrived; nil and an error.
+    /// (index, generation) -> the bytes that have arrived; false at the end; nil if nothing has arrived; nil and an error.
     fn body_take(call) {
         let id = exchange(call);
         match call.host().unread_body(id) {

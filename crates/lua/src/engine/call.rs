@@ -1,6 +1,6 @@
 //! One call of a native function: its arguments and results, without Lua's coercions.
 //! In: the stack of the calling coroutine. Out: Rust values; results pushed onto the stack.
-//! Never: raises an error: the prelude checks types, and natives return nil and a text.
+//! Never: raises an error: the prelude checks types, and natives return nil and an error.
 
 use core::ffi::c_int;
 use core::slice;
@@ -54,7 +54,7 @@ impl Call {
         }
     }
 
-    /// The argument at `index` as an index or generation of an id; 0 if it is none.
+    /// The argument at `index` as the index or generation of an id; 0 if it is not a number.
     pub(super) fn id(self, index: c_int) -> u32 {
         self.number(index).map_or(0, |number| number as u32)
     }
@@ -123,13 +123,13 @@ impl Call {
         unsafe { ffi::lua_rawset(self.l, -3) };
     }
 
-    /// Makes room for `count` results. Returns false if the stack has no such room.
+    /// Makes room for `count` results. Returns false if the stack cannot grow.
     pub(super) fn reserve(self, count: usize) -> bool {
         // SAFETY: the state is live; the function raises no error.
         unsafe { ffi::lua_checkstack(self.l, count as c_int) != 0 }
     }
 
-    /// Returns nil and an error text.
+    /// Returns nil and an error.
     pub(super) fn fail(self, text: &str) -> c_int {
         self.push_nil();
         self.push_bytes(text.as_bytes());
@@ -161,7 +161,7 @@ impl Call {
         2
     }
 
-    /// Returns true, or nil and an error text.
+    /// Returns true, or nil and an error.
     pub(super) fn done(self, result: Result<(), &str>) -> c_int {
         match result {
             Ok(()) => {
@@ -172,7 +172,7 @@ impl Call {
         }
     }
 
-    /// As `done`, with a text made for this error.
+    /// As `done`, with an owned message.
     pub(super) fn outcome(self, result: Result<(), String>) -> c_int {
         match result {
             Ok(()) => self.done(Ok(())),

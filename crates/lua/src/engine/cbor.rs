@@ -1,10 +1,10 @@
 //! CBOR: Lua values to bytes and back (RFC 8949), as far as JSON has the same values.
 //! In: a value on the stack, or bytes. Out: bytes, or a value on the stack.
-//! Never: runs a metamethod; recurses deeper than `DEPTH_MAX`; believes a count that exceeds the bytes that are left.
+//! Never: runs a metamethod; recurses deeper than `DEPTH_MAX`; trusts a count that exceeds the remaining bytes.
 //! Limits: `DEPTH_MAX` nested arrays and maps, `BYTES_MAX` bytes that are written.
 //!
-//! Arrays and null are those of `json.rs`. Strings that are UTF-8 are texts, others are bytes; both are read as strings. Tags
-//! are skipped, undefined is null.
+//! Arrays and null are those of `json.rs`. Strings that are UTF-8 are written as text strings, others as byte strings; both are
+//! read as strings. Tags are skipped, undefined is read as null.
 
 use core::ffi::{c_int, c_void};
 use core::slice;
@@ -14,13 +14,13 @@ use mlua_sys::lua51 as ffi;
 use super::call::Call;
 use super::json::{ARRAY, array_metatable, is_sequence, push_null};
 
-/// Nested arrays and maps.
+/// Maximum depth of nested arrays and maps.
 const DEPTH_MAX: usize = 100;
-/// Bytes of a value that is written.
+/// Maximum number of bytes that are written for a value.
 const BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Values between two checks of the budget.
 const BUDGET_EVERY: u32 = 512;
-/// How many bytes are copied in the time of a step of the budget, about.
+/// About how many bytes are copied in the time of a step of the budget.
 const BYTES_OF_STEP: u64 = 64;
 
 // Major types (section 3.1).
@@ -163,7 +163,7 @@ impl Writer<'_> {
             }
             self.head(MAP, count);
             let start = self.out.len();
-            // Where the pairs and their values begin.
+            // The places where each pair and its value begin.
             let mut pairs = Vec::new();
             ffi::lua_pushnil(l);
             while ffi::lua_next(l, index) != 0 {
@@ -188,7 +188,7 @@ impl Writer<'_> {
         if pairs.len() < 2 {
             return Ok(());
         }
-        // Each level of nested maps copies everything inside once more.
+        // Each level of nested maps copies its contents once more.
         let bytes = (self.out.len() - start) as u64;
         if self.call.guard().spend(bytes / BYTES_OF_STEP) {
             return Err(OVER_BUDGET);
@@ -238,7 +238,7 @@ impl<'d> Reader<'d> {
         self.take(1).map(|byte| byte[0])
     }
 
-    /// The number behind a first byte; `None`: the length is unknown.
+    /// The argument of an item with this first byte; `None`: the length is unknown.
     fn argument(&mut self, first: u8) -> Result<Option<u64>, &'static str> {
         let count = match first & 31 {
             number @ 0..=23 => return Ok(Some(u64::from(number))),
@@ -272,7 +272,7 @@ impl<'d> Reader<'d> {
             (BYTES | TEXT, length) => return self.string(major, length),
             (LIST, count) => return self.list(count, depth + 1),
             (MAP, count) => return self.map(count, depth + 1),
-            // A tag does not change the value (section 3.4). It is as deep as what it contains, so that the stack is bounded.
+            // A tag does not change the value (section 3.4). It counts as a level, so that the recursion is bounded.
             (TAG, Some(_)) if depth < DEPTH_MAX => return self.value(depth + 1),
             _ => return Err("not a CBOR item"),
         }
@@ -367,7 +367,7 @@ impl<'d> Reader<'d> {
         self.call.push_table();
         let mut done = 0;
         while self.has_next(count, done) {
-            // Other keys, such as NaN, cannot be keys of tables, or are no keys of JSON.
+            // Other keys cannot be keys of tables (such as NaN), or cannot be written as JSON.
             match self.data.get(self.at).map(|first| first >> 5) {
                 Some(UNSIGNED | NEGATIVE | BYTES | TEXT) => self.value(depth)?,
                 Some(_) => return Err("a key of a map must be a string or a whole number"),
@@ -381,7 +381,7 @@ impl<'d> Reader<'d> {
     }
 }
 
-/// A number of 16 bits (RFC 8949 appendix D).
+/// A floating-point number of 16 bits (RFC 8949 appendix D).
 fn half(bits: u16) -> f64 {
     let (exponent, mantissa) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
     let size = match exponent {

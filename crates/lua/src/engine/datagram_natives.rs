@@ -1,6 +1,6 @@
-//! The functions of sockets for datagrams, and of look-ups of names, that the prelude calls.
-//! In: arguments that the prelude has checked. Out: values, or nil and a text.
-//! Never: raises an error of its own; acts: what a script orders becomes an effect.
+//! The functions that the prelude calls for sockets for datagrams and for lookups of names.
+//! In: arguments that the prelude has checked. Out: values, or nil and an error.
+//! Never: raises a Lua error itself; performs I/O: each operation of a script becomes an effect for the worker.
 //! Limits: those of `datagrams.rs` and of operations.
 
 use core::ffi::{CStr, c_int};
@@ -30,13 +30,13 @@ fn socket(call: Call) -> DatagramSocketId {
     Id::new(call.id(1), call.id(2))
 }
 
-/// The argument at `index`, if it is the text of an IP address.
+/// The argument at `index`, if it is an IP address.
 fn address(call: Call, index: c_int) -> Option<IpAddr> {
     core::str::from_utf8(call.bytes(index)?).ok()?.parse().ok()
 }
 
 natives! {
-    /// (text) -> whether it is an IP address.
+    /// (string) -> whether it is an IP address.
     fn is_address(call) {
         call.push_boolean(address(call, 1).is_some());
         1
@@ -50,14 +50,14 @@ natives! {
         let text = |index| core::str::from_utf8(call.bytes(index).unwrap_or_default()).ok();
         let kind = text(2).and_then(RecordKind::of);
         let question = text(1).zip(kind).and_then(|(name, kind)| Question::new(name, kind));
-        let Some(question) = question else { return call.fail("this is not a name of DNS") };
-        match call.host().order_lookup(question) {
+        let Some(question) = question else { return call.fail("not a valid DNS name") };
+        match call.host().start_lookup(question) {
             Ok(operation) => call.wait(Wait::Operation(operation)),
             Err(error) => call.fail(error),
         }
     }
 
-    /// (address, port) -> index and generation of a socket that the server opens; false or nil, and an error.
+    /// (address, port) -> index and generation of a socket that the worker opens; false or nil, and an error.
     fn udp_open(call) {
         if !call.can_wait() {
             return call.wait(Wait::Nothing);
@@ -73,8 +73,8 @@ natives! {
         }
     }
 
-    /// (index, generation, is_read, seconds) -> true once there is something to take, or the socket is open; false or nil,
-    /// and an error.
+    /// (index, generation, is_read, seconds) -> true once a datagram can be taken, or the socket is open; false or nil, and an
+    /// error.
     fn udp_wait(call) {
         let host = call.host();
         let by = host.now().after(span_of(call.number(4).unwrap_or(0.0)));

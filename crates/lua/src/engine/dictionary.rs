@@ -1,5 +1,5 @@
 //! The natives of `tide.shared`.
-//! In: the number of a dictionary, and what the prelude has checked. Out: values, or nil and a text.
+//! In: the number of a dictionary, and arguments that the prelude has checked. Out: values, or nil and an error.
 //! Never: runs code or pushes a value under the lock of a dictionary.
 
 use core::ffi::{CStr, c_int};
@@ -38,9 +38,9 @@ fn target<'a>(call: Call) -> Option<(Arc<Dictionary>, &'a [u8], f64)> {
     Some((Arc::clone(dictionary), call.bytes(2)?, host.unix_seconds))
 }
 
-/// When an entry ends whose lifetime in seconds is the argument at `index`; never without one.
+/// When an entry ends. The argument at `index` is its lifetime in seconds; without it, the entry never ends.
 fn ends_at(call: Call, index: c_int, now: f64) -> f64 {
-    // `max` turns a number that is no number into 0: the entry ends at once.
+    // `max` turns NaN into 0: the entry ends at once.
     call.number(index).map_or(f64::INFINITY, |seconds| now + seconds.max(0.0))
 }
 
@@ -60,7 +60,7 @@ natives! {
         1
     }
 
-    /// (dictionary, key) -> value; nil without one; nil and an error.
+    /// (dictionary, key) -> value; nil without an entry; nil and an error.
     fn get(call) {
         let Some((dictionary, key, now)) = target(call) else { return call.fail(UNKNOWN) };
         match dictionary.get(key, now) {
@@ -118,7 +118,7 @@ natives! {
         call.done(dictionary.expire(key, ends_at(call, 3, now), now))
     }
 
-    /// (dictionary, key) -> seconds, infinite without an end; nil without an entry.
+    /// (dictionary, key) -> seconds, infinite if the entry never ends; nil without an entry.
     fn ttl(call) {
         let Some((dictionary, key, now)) = target(call) else { return call.fail(UNKNOWN) };
         match dictionary.end_of(key, now) {
@@ -141,7 +141,7 @@ natives! {
         }
     }
 
-    /// (dictionary, key, is the left end) -> value; nil without one; nil and an error.
+    /// (dictionary, key, is the left end) -> value; nil without a list; nil and an error.
     fn pop(call) {
         let Some((dictionary, key, now)) = target(call) else { return call.fail(UNKNOWN) };
         match dictionary.pop(key, end_of(call, 3), now) {

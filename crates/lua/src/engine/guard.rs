@@ -1,15 +1,15 @@
-//! What stops a script that runs too long or holds too much memory.
+//! Stops a script that runs too long or holds too much memory.
 //! In: the budget of a callback, the limit of a VM. Out: a Lua error in the script, and the reason.
 //! Never: stops the trusted code of another VM; lets a stopped script continue.
-//! Limits: a callback is stopped within its time budget plus one scheduler tick; requests of memory over
-//! `SMALL_BYTES` fail above the hard limit, smaller ones never do.
+//! Limits: a callback is stopped within its time budget plus one scheduler tick; requests of memory over `SMALL_BYTES` fail
+//! above the hard limit, smaller ones never do.
 //! Invariant: `turns` is odd exactly while the VM runs Lua code.
 //!
-//! LuaJIT is built with LUAJIT_ENABLE_CHECKHOOK, so compiled loops look at the hook. The hook is armed only when a budget
-//! is used up: a permanent hook would make compiled loops 30 to 900 times slower. A timer on the thread's CPU time ticks
-//! five times in a budget, and only while callbacks run; its signal arrives on the thread that runs the VM, so no other
-//! thread touches the VM's state. This is the only clock of the crate. `Budget::Instructions` needs none: it counts
-//! instructions in the interpreter, and gives the same result in every run of the simulator.
+//! LuaJIT is built with LUAJIT_ENABLE_CHECKHOOK, so compiled loops check the hook. The hook is armed only when a budget is used
+//! up: a permanent hook would make compiled loops 30 to 900 times slower. A timer on the thread's CPU time ticks five times in
+//! a budget, and only while callbacks run; its signal arrives on the thread that runs the VM, so no other thread touches the
+//! VM's state. This is the only clock of the crate. `Budget::Instructions` needs none: it counts instructions in the
+//! interpreter, so every run of the simulator has the same result.
 //!
 //! A request for memory above the soft limit is granted and arms the hook: the script is stopped at its next
 //! instruction. An allocation that fails instead could fail inside LuaJIT's trace recorder, which does not survive it.
@@ -61,7 +61,7 @@ const ALIGN: usize = 16;
 /// The signal of the timer. The Rust library and Tidegate use it for nothing else.
 const SIGNAL: c_int = libc::SIGVTALRM;
 
-const RUNS_ON: u8 = 0;
+const NOT_STOPPED: u8 = 0;
 const OVER_TIME: u8 = 1;
 const OVER_MEMORY: u8 = 2;
 
@@ -81,7 +81,7 @@ pub(crate) struct Guard {
     turns: AtomicU32,
     /// The value of `turns` at the last tick.
     seen: AtomicU32,
-    /// Ticks within the present callback.
+    /// Ticks within the current callback.
     ticks: AtomicU32,
     /// The timer ticks.
     is_ticking: AtomicBool,
@@ -105,7 +105,7 @@ impl Guard {
             used: Cell::new(0),
             soft_max: Cell::new(memory_bytes_max),
             hard_max: Cell::new(memory_bytes_max + memory_bytes_max / 4),
-            stop: AtomicU8::new(RUNS_ON),
+            stop: AtomicU8::new(NOT_STOPPED),
             turns: AtomicU32::new(0),
             seen: AtomicU32::new(0),
             ticks: AtomicU32::new(0),
@@ -166,7 +166,7 @@ impl Guard {
 
     /// A callback begins.
     pub(super) fn enter(&self) {
-        self.stop.store(RUNS_ON, Relaxed);
+        self.stop.store(NOT_STOPPED, Relaxed);
         self.count_turn();
         match self.budget.get() {
             Budget::Time(_) => {
@@ -193,8 +193,8 @@ impl Guard {
     pub(super) fn leave(&self) -> Option<Excess> {
         self.count_turn();
         let stop = self.stop.load(Relaxed);
-        self.stop.store(RUNS_ON, Relaxed);
-        if stop != RUNS_ON || matches!(self.budget.get(), Budget::Instructions(_)) {
+        self.stop.store(NOT_STOPPED, Relaxed);
+        if stop != NOT_STOPPED || matches!(self.budget.get(), Budget::Instructions(_)) {
             let state = self.state.load(Relaxed);
             // SAFETY: the state is live on this thread; null and 0 remove the hook.
             unsafe { ffi::lua_sethook(state, None, 0, 0) };
@@ -224,10 +224,10 @@ impl Guard {
         {
             self.request_stop(OVER_TIME);
         }
-        self.stop.load(Relaxed) != RUNS_ON
+        self.stop.load(Relaxed) != NOT_STOPPED
     }
 
-    /// Takes from the instructions that are left. Returns false if none are left.
+    /// Subtracts from the remaining instructions. Returns false if none remain.
     fn spend_instructions(&self, count: u64) -> bool {
         let left = self.left.load(Relaxed).saturating_sub(count);
         self.left.store(left, Relaxed);
@@ -253,12 +253,12 @@ impl Guard {
     fn admit(&self, old: usize, size: usize) -> bool {
         let used = self.used.get().saturating_sub(old).saturating_add(size);
         if size > old && used > self.soft_max.get() {
-            // Outside of a callback an error could not be caught; what is allocated there is bounded otherwise.
+            // Outside of a callback an error could not be caught; other limits bound the memory that is allocated there.
             let is_running = self.turns.load(Relaxed) % 2 == 1;
             if is_running && size > SMALL_BYTES && used > self.hard_max.get() {
                 return false;
             }
-            if is_running && self.stop.load(Relaxed) == RUNS_ON {
+            if is_running && self.stop.load(Relaxed) == NOT_STOPPED {
                 self.request_stop(OVER_MEMORY);
             }
         }
@@ -376,7 +376,7 @@ unsafe extern "C-unwind" fn check(l: *mut ffi::lua_State, _: *mut ffi::lua_Debug
     unsafe {
         let guard = Guard::of(l);
         let is_counting = matches!(guard.budget.get(), Budget::Instructions(_));
-        if guard.stop.load(Relaxed) == RUNS_ON {
+        if guard.stop.load(Relaxed) == NOT_STOPPED {
             if !is_counting || guard.spend_instructions(COUNT_STEP as u64) {
                 return;
             }
@@ -385,7 +385,7 @@ unsafe extern "C-unwind" fn check(l: *mut ffi::lua_State, _: *mut ffi::lua_Debug
         if guard.stop.load(Relaxed) == OVER_MEMORY {
             ffi::lua_gc(l, ffi::LUA_GCCOLLECT, 0);
             if guard.has_recovered() && guard.stop.load(Relaxed) == OVER_MEMORY {
-                guard.stop.store(RUNS_ON, Relaxed);
+                guard.stop.store(NOT_STOPPED, Relaxed);
                 match is_counting {
                     true => guard.arm(COUNT_STEP),
                     false => {

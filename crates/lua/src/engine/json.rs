@@ -1,11 +1,11 @@
-//! JSON: Lua values to text and back (RFC 8259).
+//! JSON: Lua values to JSON texts and back (RFC 8259).
 //! In: a value on the stack, or a text. Out: a text, or a value on the stack.
 //! Never: runs a metamethod; recurses deeper than `DEPTH_MAX`; writes NaN or infinity.
 //! Limits: `DEPTH_MAX` nested arrays and objects, `TEXT_BYTES_MAX` bytes of text.
 //!
-//! `null` is a value of its own (`tide.json.null`), because a table cannot hold nil. A table is an array if its keys
-//! are exactly 1..n, or if it has the metatable of arrays (`tide.json.array`), which decoded arrays have: so an empty
-//! array stays one. Any other table is an object.
+//! `null` is a value of its own (`tide.json.null`), because a table cannot hold nil. A table is an array if its keys are
+//! exactly 1..n, or if it has the metatable of arrays (`tide.json.array`). Decoded arrays have it, so that an empty array is
+//! written as an array again. Any other table is an object.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -15,14 +15,14 @@ use mlua_sys::lua51 as ffi;
 
 use super::call::Call;
 
-/// Nested arrays and objects.
+/// Maximum depth of nested arrays and objects.
 const DEPTH_MAX: usize = 100;
-/// Bytes of a text that is written.
+/// Maximum number of bytes of a text that is written.
 const TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Values of one array, or names and values of one object, that are kept on the stack until their table is created. A native
-/// function has 8,000 places, enough for `DEPTH_MAX` levels.
+/// function has 8,000 stack slots, enough for `DEPTH_MAX` levels.
 const COLLECTED_MAX: usize = 32;
-/// Bytes of a string that are looked at together.
+/// Bytes of a string that are checked together.
 const SCAN_BYTES: usize = 16;
 /// Values between two checks of the budget.
 const BUDGET_EVERY: u32 = 512;
@@ -223,7 +223,7 @@ fn is_special(byte: u8) -> bool {
     (byte < 0x20) | (byte == b'"') | (byte == b'\\')
 }
 
-/// The place of the first byte for which `is_wanted`. Looks at many bytes at once: the compiler turns a loop without a branch
+/// The place of the first byte for which `is_wanted`. Checks many bytes at once: the compiler turns a loop without a branch
 /// into vector instructions.
 fn position(bytes: &[u8], is_wanted: impl Fn(u8) -> bool) -> Option<usize> {
     let mut at = 0;
@@ -241,7 +241,7 @@ fn position(bytes: &[u8], is_wanted: impl Fn(u8) -> bool) -> Option<usize> {
 /// # Safety
 /// There is a table at `index`, and the stack has room for two values.
 pub(super) unsafe fn is_sequence(l: *mut ffi::lua_State, index: c_int, length: usize) -> bool {
-    // SAFETY: the caller guarantees the table. Only the keys are looked at, so none is converted.
+    // SAFETY: the caller guarantees the table. Only the types and values of keys are read, so no key is converted.
     unsafe {
         // Keys may be in the hash part in any order: count them.
         let mut count = 0;
@@ -460,7 +460,7 @@ impl Reader<'_> {
         if depth > DEPTH_MAX {
             return Err("the text is nested deeper than 100 levels");
         }
-        // Those that are collected, a pair that is set, and an error.
+        // For the collected values, a pair that is set, and an error.
         if !self.call.reserve(COLLECTED_MAX + 8) {
             return Err("the text is nested too deeply");
         }
@@ -518,7 +518,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// As `array`.
+    /// As `array`, for the members of an object.
     fn object(&mut self, depth: usize) -> Result<(), &'static str> {
         self.begin(depth)?;
         let l = self.call.l;

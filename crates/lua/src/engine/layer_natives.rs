@@ -1,6 +1,6 @@
-//! The functions of CBOR and of layers (`tide.cbor`, `lapps.lua`, `ngx.lua`) that the prelude calls.
-//! In: arguments that the prelude has checked. Out: values, or nil and a text.
-//! Never: raises a Lua error itself; performs I/O: each order of a script becomes an effect for the host.
+//! The functions that the prelude calls for CBOR and for layers (`tide.cbor`, `lapps.lua`, `ngx.lua`).
+//! In: arguments that the prelude has checked. Out: values, or nil and an error.
+//! Never: raises a Lua error itself; performs I/O: each operation of a script becomes an effect for the worker.
 
 use core::ffi::{CStr, c_int};
 
@@ -83,7 +83,7 @@ natives! {
         1
     }
 
-    /// (): ends the handler, timer or thread that calls it, as if it had returned. Returns where it cannot.
+    /// (): ends the handler, timer or thread that calls it, as if it had returned. Does nothing if the caller cannot yield.
     fn leave(call) {
         // SAFETY: the state is live.
         if unsafe { super::lua_isyieldable(call.l) } == 0 {
@@ -107,7 +107,7 @@ natives! {
     }
 
     /// (pattern, options, text, place from which to search) -> the places of the match and of its groups, begin and end in
-    /// turn, false for one that has not taken part, and by name in `names`; nil if nothing matches; nil and an error.
+    /// turn, false for a group that did not match, and by name in `names`; nil if nothing matches; nil and an error.
     fn re_find(call) {
         let (Some(pattern), Some(options), Some(text)) = (call.bytes(1), call.bytes(2), call.bytes(3)) else {
             return call.fail("the arguments must be strings");

@@ -28,9 +28,9 @@ pub use guard::{Budget, Excess};
 
 /// Coroutines that are kept for the next callbacks.
 const IDLE_COROUTINES_MAX: usize = 64;
-/// Bytes of a traceback that are kept.
+/// Maximum number of bytes of a traceback.
 const TRACE_BYTES_MAX: usize = 4096;
-/// Collections after a callback that has exceeded the memory limit.
+/// Maximum number of collections after a callback that has exceeded the memory limit.
 const COLLECTIONS_MAX: u32 = 16;
 
 // Functions of LuaJIT 2.1 beyond Lua 5.1.
@@ -332,8 +332,8 @@ impl Engine {
         }
     }
 
-    /// Frees what the script does not hold any more. A collection halves LuaJIT's buffer for strings in construction, so
-    /// after a long string it takes several.
+    /// Frees the memory that the script does not hold any more. A collection halves LuaJIT's buffer for strings in
+    /// construction, so after a long string it takes several.
     pub(crate) fn collect(&mut self) {
         for _ in 0..COLLECTIONS_MAX {
             let before = self.guard.used_bytes();
@@ -525,7 +525,7 @@ unsafe fn text_at(l: *mut ffi::lua_State, index: c_int) -> String {
 /// # Safety
 /// Both are live states of one VM.
 unsafe fn traceback(l: *mut ffi::lua_State, of: *mut ffi::lua_State, level: c_int) -> String {
-    // SAFETY: the caller guarantees the states. The text needs little memory, which is always granted.
+    // SAFETY: the caller guarantees the states. The traceback needs little memory, which is always granted.
     unsafe {
         lual_traceback(l, of, ptr::null(), level);
         let mut text = text_at(l, -1);

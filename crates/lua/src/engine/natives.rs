@@ -1,6 +1,6 @@
-//! The functions that the prelude calls: what Lua itself lacks, or does without a bound.
-//! In: arguments that the prelude has checked. Out: values, or nil and a text.
-//! Never: raises a Lua error itself; performs I/O: whatever a script starts becomes an effect for the host.
+//! The functions that the prelude calls: functions that Lua lacks, or whose time Lua does not bound.
+//! In: arguments that the prelude has checked. Out: values, or nil and an error.
+//! Never: raises a Lua error itself; performs I/O: each operation of a script becomes an effect for the worker.
 //! Limits: those of `Host`; `LOAD_BYTES_MAX` bytes of source in one chunk.
 
 use core::ffi::{CStr, c_int};
@@ -18,7 +18,7 @@ use crate::outgoing::Parts;
 use crate::pattern::{self, Capture};
 use crate::schedule::{Cancelled, JobId, Wait, span_of};
 
-/// Bytes of source in one chunk.
+/// Maximum number of bytes of source in one chunk.
 const LOAD_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The functions by name.
@@ -52,11 +52,11 @@ pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
     (c"close", close),
     (c"is_open", is_open),
     (c"queued", queued),
-    (c"carry", carry),
+    (c"set_handover_state", set_handover_state),
     (c"premature", premature),
-    (c"has_relatives", has_relatives),
-    (c"send_away", send_away),
-    (c"close_away", close_away),
+    (c"has_other_vms", has_other_vms),
+    (c"send_remote", send_remote),
+    (c"close_remote", close_remote),
     (c"part", part),
     (c"field", field),
     (c"fields", fields),
@@ -362,7 +362,7 @@ natives! {
             body_bytes_max: call.number(8).unwrap_or(0.0),
             timeout: span_of(call.number(7).unwrap_or(0.0)),
         };
-        match call.host().order_request(&parts) {
+        match call.host().start_request(&parts) {
             Ok(operation) => call.wait(Wait::Operation(operation)),
             Err(error) => call.fail(error),
         }
@@ -376,7 +376,7 @@ natives! {
         let (Some(hub), Some(method), Some(arguments)) = (call.bytes(1), call.bytes(2), call.bytes(3)) else {
             return call.fail("the arguments must be strings");
         };
-        match call.host().order_push(hub, method, arguments) {
+        match call.host().start_push_call(hub, method, arguments) {
             Ok(operation) => call.wait(Wait::Operation(operation)),
             Err(error) => call.fail(error),
         }
@@ -390,7 +390,7 @@ natives! {
         let (Some(method), Some(arguments), Some(data)) = (call.bytes(1), call.bytes(2), call.bytes(3)) else {
             return call.fail("the arguments must be strings");
         };
-        match call.host().order_test(method, arguments, data) {
+        match call.host().start_test_call(method, arguments, data) {
             Ok(operation) => call.wait(Wait::Operation(operation)),
             Err(error) => call.fail(error),
         }
@@ -436,9 +436,9 @@ natives! {
     }
 
     /// (state): the state of the client that is handed over.
-    fn carry(call) {
+    fn set_handover_state(call) {
         let Some(state) = call.bytes(1) else { return call.fail("the state must be a string") };
-        call.done(call.host().carry(state))
+        call.done(call.host().set_handover_state(state))
     }
 
     /// () -> false; the seconds until the VM ends, if other code has taken its place.
@@ -451,22 +451,22 @@ natives! {
     }
 
     /// () -> whether another VM of the application on this worker may have clients.
-    fn has_relatives(call) {
-        let has_relatives = call.host().has_relatives();
-        call.push_boolean(has_relatives);
+    fn has_other_vms(call) {
+        let has_other_vms = call.host().has_other_vms();
+        call.push_boolean(has_other_vms);
         1
     }
 
     /// (index, generation, data, is text, worker, life): to a client of another VM.
-    fn send_away(call) {
+    fn send_remote(call) {
         let Some(data) = call.bytes(3) else { return call.fail("the data must be a string") };
-        call.done(call.host().send_away(away(call), data, call.is_true(4)))
+        call.done(call.host().send_remote(away(call), data, call.is_true(4)))
     }
 
     /// (index, generation, code, reason, worker, life): of a client of another VM.
-    fn close_away(call) {
+    fn close_remote(call) {
         let Some(reason) = call.bytes(4) else { return call.fail("the reason must be a string") };
-        call.done(call.host().close_away(away(call), call.id(3), reason))
+        call.done(call.host().close_remote(away(call), call.id(3), reason))
     }
 
     /// (index, generation, part) -> a part of the request; nil if it has none.
@@ -585,7 +585,7 @@ natives! {
         }
     }
 
-    /// (index, generation, value): completes the response with it as JSON, and states so if no Content-Type was set.
+    /// (index, generation, value): completes the response with the value as JSON, and sets Content-Type unless the script has set it.
     fn finish_json(call) {
         let id = exchange(call);
         let Some(mut out) = call.host().take_written(id) else {
@@ -610,7 +610,7 @@ natives! {
             call.push_boolean(true);
             return 1;
         }
-        call.host().order_drain(id);
+        call.host().request_drain(id);
         call.wait(Wait::Drain(id))
     }
 
@@ -759,11 +759,11 @@ fn push_fields<'f>(call: Call, fields: impl Iterator<Item = (&'f str, &'f [u8])>
     }
 }
 
-/// Pushes a list of texts.
-fn push_list(call: Call, texts: &[String]) -> c_int {
+/// Pushes a list of strings.
+fn push_list(call: Call, strings: &[String]) -> c_int {
     call.push_table();
-    for (at, text) in texts.iter().enumerate() {
-        call.push_bytes(text.as_bytes());
+    for (at, string) in strings.iter().enumerate() {
+        call.push_bytes(string.as_bytes());
         // SAFETY: the table is below the value.
         unsafe { ffi::lua_rawseti_(call.l, -2, (at + 1) as c_int) };
     }

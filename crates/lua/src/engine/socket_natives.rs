@@ -1,6 +1,6 @@
 //! The functions of sockets and of WebSocket connections to servers that the prelude calls.
-//! In: arguments that the prelude has checked. Out: values, or nil and a text.
-//! Never: raises a Lua error itself; performs I/O: each order of a script becomes an effect for the host.
+//! In: arguments that the prelude has checked. Out: values, or nil and an error.
+//! Never: raises a Lua error itself; performs I/O: each operation of a script becomes an effect for the worker.
 //! Limits: those of `sockets.rs` and `server_websocket.rs`.
 
 use core::ffi::{CStr, c_int};

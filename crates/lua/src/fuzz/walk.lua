@@ -1,7 +1,7 @@
 -- Walks through the API and calls its functions with arguments of all types and sizes. A request for `/NUMBER` calls the
--- function with this number, `/count` returns how many there are, `/alive` whether the VM still answers. A body holds the choices
--- of arguments; without one, they follow from a seed. `/seed/NUMBER` sets it.
--- The choices: the numbers of a seed, or the bytes of `choices`.
+-- function with this number, `/count` returns the number of functions, `/alive` shows that the VM still answers. A body
+-- contains the choices of arguments; without a body, a seed determines them. `/seed/NUMBER` sets the seed. The source of
+-- choices: the seed, or the bytes of `choices`.
 local seed, choices, place, functions, known = 1, nil, 0, {}, {}
 local function random(most)
   if choices then

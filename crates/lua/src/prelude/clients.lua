@@ -3,11 +3,11 @@ local native, P = ...
 
 local type, tostring, tonumber, error, setmetatable = type, tostring, tonumber, error, setmetatable
 local find, send, close, is_open = native.find, native.send, native.close, native.is_open
-local send_away, close_away, queued = native.send_away, native.close_away, native.queued
+local send_remote, close_remote, queued = native.send_remote, native.close_remote, native.queued
 local own_worker, own_life, workers = native.fact("worker"), native.fact("life"), native.fact("workers")
 local wrong = P.wrong
 
--- By index. A client holds its index, its generation, and its state once a script has asked for it.
+-- Clients by index. A client holds its index, its generation, and its state once a script has called `state`.
 local clients = {}
 
 -- The data and kind of a message.
@@ -55,17 +55,17 @@ end
 local Client = { __index = client, __metatable = "client" }
 
 -- A client of another VM, of another worker or after a reload: its index, its generation, the worker and the VM of its id.
-local away = {}
-function away:send(data, kind)
+local remote = {}
+function remote:send(data, kind)
   local bytes, is_text = message(data, kind)
-  return send_away(self[1], self[2], bytes, is_text, self[3], self[4])
+  return send_remote(self[1], self[2], bytes, is_text, self[3], self[4])
 end
-function away:close(code, reason)
+function remote:close(code, reason)
   code, reason = ending(code, reason)
-  return close_away(self[1], self[2], code, reason, self[3], self[4])
+  return close_remote(self[1], self[2], code, reason, self[3], self[4])
 end
-function away:id() return self[3] .. "-" .. self[4] .. "-" .. self[1] .. "-" .. self[2] end
-local RemoteClient = { __index = away, __metatable = "client of another VM" }
+function remote:id() return self[3] .. "-" .. self[4] .. "-" .. self[1] .. "-" .. self[2] end
+local RemoteClient = { __index = remote, __metatable = "client of another VM" }
 
 -- The client with this id.
 function P.tide.client(id)
@@ -77,8 +77,8 @@ function P.tide.client(id)
   if worker ~= own_worker then return setmetatable({ index, generation, worker, life }, RemoteClient) end
   local found = clients[index]
   if life == own_life and found and found[2] == generation then return found end
-  -- The VM before or after a reload may have it.
-  if native.has_relatives() then return setmetatable({ index, generation, worker, life }, RemoteClient) end
+  -- The VM before or after a reload may have the client.
+  if native.has_other_vms() then return setmetatable({ index, generation, worker, life }, RemoteClient) end
   return nil, "the connection is closed"
 end
 

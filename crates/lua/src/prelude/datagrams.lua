@@ -6,9 +6,9 @@ local udp_open, udp_wait, udp_send, udp_take, udp_close =
   native.udp_open, native.udp_wait, native.udp_send, native.udp_take, native.udp_close
 local wrong = P.wrong
 
--- What a socket holds, while it is open.
+-- The fields of an open socket.
 local INDEX, GENERATION = 1, 2
--- Without an argument of `receive`.
+-- How long `receive` waits by default.
 local SECONDS = 60
 
 local datagrams = {}
@@ -22,7 +22,7 @@ local function open(self, host, port)
   if not index then return nil, generation end
   local ok
   ok, err = udp_wait(index, generation, false, SECONDS)
-  -- The server may have refused it since.
+  -- The worker may have refused the socket since.
   if ok then ok, err = udp_wait(index, generation, false, SECONDS) end
   if not ok then
     udp_close(index, generation)

@@ -1,4 +1,4 @@
--- What Rust calls.
+-- The functions that Rust calls.
 local native, P = ...
 
 local type, error, pairs, setmetatable, tostring = type, error, pairs, setmetatable, tostring
@@ -62,7 +62,7 @@ local new_head, new_body, decode = P.new_head, P.new_body, native.json_decode
 function entries.response(index, generation)
   handlers.on_response(new_request(index, generation), new_head(index, generation))
 end
--- What the handler has not read is sent unchanged.
+-- The part of the body that the handler has not read is sent unchanged.
 function entries.body(index, generation)
   handlers.on_body(new_request(index, generation), new_body(index, generation))
 end

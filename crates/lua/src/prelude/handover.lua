@@ -1,4 +1,4 @@
--- The states of clients, as text, on their way to the VM of the next code.
+-- Encodes the states of clients as strings, for the VM of the new code.
 local native, P = ...
 
 local type, pairs, getmetatable, tonumber, error = type, pairs, getmetatable, tonumber, error
@@ -9,7 +9,7 @@ local find, null, array = native.find, native.null, P.json.array
 local DEPTH_MAX = 32
 
 -- Adds a value to `out`. Returns whether it is plain data. `known`: the numbers of the tables so far, in the order in which
--- they begin in `out`, and their count. A table that is met again is written as its number.
+-- they begin in `out`, and their count. A table that occurs again is written as its number.
 local put
 local function put_table(value, depth, out, known)
   if known[value] then
@@ -55,7 +55,7 @@ local LETTERS = { s = byte("s"), n = byte("n"), t = byte("t"), f = byte("f"), z 
   r = byte("r") }
 local OPEN, CLOSE = byte("{"), byte("}")
 
--- The value at a place of the text, and the place behind it. `tables`: those that have begun, by their number.
+-- The value at a place of the string, and the place after it. `tables`: the tables that have begun, by number.
 local function take(text, at, tables)
   local letter = byte(text, at)
   if letter == LETTERS.s then
@@ -90,16 +90,16 @@ end
 
 local clients, new_client = P.clients, P.new_client
 
--- Hands out the state of a client, and forgets the client.
+-- Passes the state of a client to Rust, and forgets the client.
 function P.release(index)
   local client, out = clients[index], {}
   if client and client[3] then put(client[3], 1, out, { count = 0 }) end
-  local ok, err = native.carry(concat(out))
+  local ok, err = native.set_handover_state(concat(out))
   if not ok then error(err, 0) end
   clients[index] = nil
 end
 
--- A client with the state that another VM has handed out.
+-- Creates a client with the state from another VM.
 function P.adopt(index, generation, text)
   local client = new_client(index, generation)
   if text ~= "" then client[3] = take(text, 1, {}) end

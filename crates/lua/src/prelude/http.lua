@@ -27,8 +27,7 @@ local function add(t, name, value)
   end
 end
 
--- Calls `take` with `state`, the name and the value of each part of `a=1&b`, until it returns true. Without a `=` there is no
--- value.
+-- Calls `take` with `state`, the name and the value of each part of `a=1&b`, until it returns true. The value is nil without a `=`.
 local function each_argument(text, take, state)
   local at, last = 1, #text
   while at <= last do
@@ -172,7 +171,7 @@ local Request = {
 local set_status, set_field, write, finish_json, flush, finish =
   native.status, native.set_field, native.write, native.finish_json, native.flush, native.finish
 
--- A response that would lack a part of its body must fail: few scripts look at the results of `write`.
+-- A response that would lack a part of its body must fail: few scripts check the results of `write`.
 local function append(self, data)
   local ok, result, is_incomplete = write(self[1], self[2], data)
   if is_incomplete then error(result, 3) end
@@ -290,10 +289,10 @@ local Head = {
   end,
 }
 
--- Bodies of servers' responses, which only on_body gets -----------------------------------------------------------------
+-- Bodies of servers' responses, for on_body only --------------------------------------------------------------------
 
 local body_take, body_wait = native.body_take, native.body_wait
--- Without an argument of `read_all`: bytes.
+-- How many bytes `read_all` reads by default.
 local ALL_BYTES = 1024 * 1024
 
 function head:keep_body()

@@ -6,7 +6,7 @@ local add_job, cancel_job, is_last_run, wait_job, sleep =
   native.add_job, native.cancel_job, native.is_last_run, native.wait_job, native.sleep
 local wrong, tide = P.wrong, P.tide
 
--- By index. A job holds its index, its generation, its function and arguments, and, once it is over, true, an error or
+-- Jobs by index. A job holds its index, its generation, its function and arguments, and, once it is over, true, an error or
 -- nil, and its results.
 local INDEX, GENERATION, RUN, ARGUMENTS, IS_OVER, ERROR, RESULTS = 1, 2, 3, 4, 5, 6, 7
 local jobs = {}
@@ -77,7 +77,7 @@ function tide.wait(waited, seconds)
   return unpack(results, 1, results.n)
 end
 
--- False; the seconds until this VM ends, if other code has taken its place.
+-- The seconds until this VM ends, if other code has taken its place; otherwise false.
 tide.premature = native.premature
 
 local function ended(self, ...)

@@ -9,18 +9,18 @@ local json_encode, json_decode, cbor_encode, cbor_decode =
 local null, G, tide, settings, clients = native.null, P.G, P.tide, P.settings, P.clients
 local sort, remove = G.table.sort, G.table.remove
 
--- Opcodes of messages, and what a message of the LAppS protocol is.
+-- Opcodes of messages, and types of messages of the LAppS protocol.
 local TEXT, BINARY = 1, 2
 local NOTICE, NOTICE_WITH_PARAMS, REQUEST, REQUEST_WITH_PARAMS = 1, 2, 3, 4
 -- A handler is a number: the index of a client, and above it the generation, so that it never names a later client.
 local SLOTS = 2 ^ 24
--- Seconds for which a loop of a service waits for events, and between two looks at a queue.
+-- Seconds for which a loop of a service waits for events, and between two checks of a queue.
 local TICK = 0.01
 -- Calls of `must_stop` after which a loop lets others run.
 local CALLS = 16
--- Events that wait for `eventLoop`, and messages of a queue without a shared dictionary.
+-- Maximum number of events that wait for `eventLoop`, and of messages in a queue without a shared dictionary.
 local EVENTS_MAX, MESSAGES_MAX = 1000, 10000
--- Pauses after an instance has failed, in seconds.
+-- Maximum pause after an instance has failed, in seconds.
 local PAUSE_MAX = 60
 
 local is_raw = (settings.protocol or "raw") == "raw"
@@ -199,7 +199,7 @@ function P.take_broadcast(id, data)
   for _, client in pairs(channels[tonumber(id)] or {}) do subscribers[#subscribers + 1] = client end
   for _, client in ipairs(subscribers) do
     if not client:send(data, "binary") and client:is_open() then
-      -- This callback has sent all that it may: what was sent goes out first.
+      -- This callback has reached its output limit. A pause lets the worker send the output.
       tide.sleep(0)
       client:send(data, "binary")
     end
@@ -217,7 +217,7 @@ local function post(socket, name, ...)
   if waker then waker:cancel() end
 end
 
--- Reads what the server of a connection sends, as far as `eventLoop` keeps up.
+-- Reads what the server of a connection sends, at the pace of `eventLoop`.
 local function receive(socket)
   while sockets[socket.handler] do
     while last_event - first_event >= EVENTS_MAX do tide.sleep(TICK) end
@@ -239,12 +239,12 @@ local function close(socket)
 end
 local Connection = { __index = { close = close } }
 
--- URLs name servers by the settings of the service: `"wss://127.0.0.1:5083" = "NAME"` makes these servers those of [pool.NAME].
+-- The settings of the service map the origins of URLs to pools: `"wss://127.0.0.1:5083" = "NAME"` means the servers of [pool.NAME].
 function cws:new(url, callbacks)
   if type(url) ~= "string" or type(callbacks) ~= "table" then return nil, "usage: cws:new(url, callbacks)" end
   local origin, path = G.string.match(url, "^(wss?://[^/?]+)(.*)$")
   local pool = origin and settings[origin]
-  if not pool then return nil, "no pool for " .. url .. ": `settings` of [lua." .. tide.app .. "] names none for its origin" end
+  if not pool then return nil, "no pool for " .. url .. ": `settings` of [lua." .. tide.app .. "] has no entry for its origin" end
   if path == "" then path = "/" end
   local connection, err = tide.websocket.connect(pool, { path = path })
   if not connection then return nil, err end
@@ -352,7 +352,7 @@ setmetatable(pam_auth, { __index = pam_auth })
 -- Services ---------------------------------------------------------------------------------------------------------
 
 local calls = 0
--- Loops of services ask this again and again, so it lets others run from time to time.
+-- Loops of services call this repeatedly, so it lets others run from time to time.
 local function must_stop()
   calls = calls + 1
   if calls % CALLS == 0 then tide.sleep(0) end
@@ -376,7 +376,7 @@ G.must_stop, G.instance_id = must_stop, tide.worker.id
 -- Services assign globals at any time.
 P.seal = function() end
 
--- A message of the LAppS protocol and its type; nil if it is none.
+-- A message of the LAppS protocol and its type; nil for other data.
 local function request_of(data)
   local message = cbor_decode(data)
   if type(message) ~= "table" or message.lapps ~= 1 or type(message.method) ~= "string" then return nil end
@@ -418,7 +418,7 @@ local function reactive(service, file)
   }
 end
 
--- Runs an instance, again and again if it fails.
+-- Runs an instance, and restarts it after a failure.
 local function run(service)
   local pause = 1
   while not tide.premature() do
@@ -430,7 +430,7 @@ local function run(service)
     local has_ended
     if job then has_ended, err = tide.wait(job) end
     if has_ended or err == "premature" then return end
-    tide.log.error("the instance has failed; it begins again in " .. pause .. " s")
+    tide.log.error("the instance has failed; it will be restarted in " .. pause .. " s")
     tide.sleep(pause)
     pause = pause * 2 > PAUSE_MAX and PAUSE_MAX or pause * 2
   end
@@ -447,7 +447,7 @@ local function standalone(service, file)
   }
 end
 
--- The handlers of a service: the table that the script returns, or has assigned to a global of its name.
+-- The handlers of a service: the table that the script returns, or assigns to the global with the name of the application.
 function P.adapt(chunk, file)
   local found = chunk()
   local service = type(found) == "table" and found or G[tide.app]

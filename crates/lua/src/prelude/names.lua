@@ -1,4 +1,4 @@
--- Look-ups of names.
+-- Lookups of names.
 local native, P = ...
 
 local type, find, lower = type, string.find, string.lower
@@ -19,7 +19,7 @@ function dns.resolve(name, kind)
   local loopback = KINDS[kind]
   if loopback == nil then wrong("resolve", 2, '"A", "AAAA", "SRV" or "TXT"', kind) end
   if loopback then
-    -- RFC 6761 section 6.3: no server is asked about this host.
+    -- RFC 6761 section 6.3: no server is queried for these names.
     local bare = lower(name)
     if bare == "localhost" or find(bare, "%.localhost%.?$") then return { loopback }, 3600 end
   end
@@ -29,7 +29,7 @@ function dns.resolve(name, kind)
   return reply.records, reply.seconds
 end
 
--- An address of a host: itself, or the first that its name has.
+-- The address of a host: the host itself if it is an address, else the first record of its name.
 function P.address_of(host)
   if is_address(host) then return host end
   local found, err = dns.resolve(host)

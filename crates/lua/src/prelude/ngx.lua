@@ -1,5 +1,5 @@
--- The layer `ngx`: runs scripts that were written for OpenResty, by the interface that its documentation defines. This chunk has
--- the module `ngx`, the phases and the state of each request; requests, responses, texts and waits are chunks of their own.
+-- The layer `ngx`: runs scripts that were written for OpenResty, by the interface that its documentation defines. This chunk
+-- has the module `ngx`, the phases and the state of each request; other chunks have requests, responses, encodings and waits.
 local native, P = ...
 
 local type, tostring, error, select, setmetatable, rawset = type, tostring, error, select, setmetatable, rawset
@@ -8,7 +8,7 @@ local getinfo, run, leave = debug.getinfo, native.run, native.leave
 local G, tide, settings = P.G, P.tide, P.settings
 
 -- The state of each handler, timer and thread by the number of its run, which is the same before and after each wait. The
--- handler's own stack keeps the state alive, so that of a handler that was cancelled is collected.
+-- handler's own stack keeps the state alive, so the state of a cancelled handler is collected.
 local states = setmetatable({}, { __mode = "v" })
 -- The states of requests of hooks between their phases, by the index of the request.
 local kept = {}
@@ -68,7 +68,7 @@ local function begin(phase, request, response)
   return state
 end
 
--- What a thread does, it does for the request of its parent.
+-- A thread acts for the request of its parent.
 local function adopt(state) states[run()] = state end
 
 function ngx.get_phase()
@@ -121,10 +121,10 @@ function G.print(...) write(2, 2, ...) end
 -- The chunks of the phases.
 local chunks = {}
 
--- What else ends with a timer or thread that `ngx.exit` ends, by the number of its run.
+-- Functions to call when `ngx.exit` ends a timer or thread, by the number of its run.
 local exits = setmetatable({}, { __mode = "v" })
 
--- The value of a field: a text, a list of texts, or nil.
+-- The value of a field: a string, a list of strings, or nil.
 function P.ngx_field_value(value)
   if type(value) == "table" then
     local copy = {}
@@ -170,12 +170,12 @@ function handlers.on_access(request, response)
   if state.is_sent then P.ngx_finish(state) end
 end
 
--- A request of a hook is answered, and not forwarded.
+-- Drops the state of a hooked request that is answered, not forwarded.
 function P.ngx_forget(state)
   if state.is_hook then kept[state.request[1]] = nil end
 end
 
--- The state of a request that the hook has forwarded.
+-- The state of a request that was forwarded after the access phase.
 local function recall(phase, request, head)
   local state = kept[request[1]]
   if not state or state.request[2] ~= request[2] then state = { fields = {} } end
@@ -283,7 +283,7 @@ function ngx.sleep(seconds)
   if not ok and err ~= "premature" then error(err, 2) end
 end
 
--- What OpenResty's users find in nginx.conf, and not here.
+-- Functions that depend on nginx.conf.
 ngx.location = {
   capture = function() error("ngx.location.capture is not supported: use tide.http.request", 2) end,
   capture_multi = function() error("ngx.location.capture_multi is not supported: use tide.http.request", 2) end,

@@ -5,7 +5,7 @@ local type, error, setmetatable, tostring = type, error, setmetatable, tostring
 local char, concat = string.char, table.concat
 local G, ngx = P.G, P.ngx
 
--- cjson, which OpenResty brings along --------------------------------------------------------------------------------
+-- cjson, which OpenResty contains ------------------------------------------------------------------------------------
 
 local function json_module(is_safe)
   local cjson = { null = native.null, _NAME = "cjson", _VERSION = "2.1.0", empty_array = P.json.array(),
@@ -35,7 +35,7 @@ P.loaded.cjson, P.loaded["cjson.safe"] = json_module(false), json_module(true)
 local lrucache = { _VERSION = "0.13" }
 local Cache = { __index = lrucache }
 
--- The entries are a ring in the order of their use: `cache.root.after` is the one that was used last.
+-- The entries are a ring in the order of their use: `cache.root.after` was used last.
 local function detach(entry)
   entry.before.after, entry.after.before = entry.after, entry.before
 end
@@ -100,7 +100,7 @@ function lrucache:flush_all()
 end
 P.loaded["resty.lrucache"], P.loaded["resty.lrucache.pureffi"] = lrucache, lrucache
 
--- io, ffi: what modules ask for while they load ------------------------------------------------------------------------
+-- io, ffi: modules use them while they load ----------------------------------------------------------------------------
 
 G.io = {
   open = function(name) return nil, tostring(name) .. ": files are not available" end,

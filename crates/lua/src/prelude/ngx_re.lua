@@ -17,7 +17,7 @@ local function arguments(name, subject, regex, options)
   return subject, regex, text_argument(name, 3, options)
 end
 
--- Places of a match: a list of begins and ends, false for groups that have not taken part; by name those of named groups.
+-- The strings of a match and its groups, by number and by name; false for groups that did not match. `places`: begin and end of each.
 local function captures(subject, places, into)
   local found = into or {}
   for group = 0, #places / 2 - 1 do
@@ -38,7 +38,7 @@ local function start_of(name, context)
   if type(pos) ~= "number" then error("bad ctx.pos", 3) end
   return pos < 1 and 1 or pos
 end
--- Where the next search begins.
+-- Stores where the next search begins.
 local function go_on(context, places)
   if context then context.pos = places[2] + 1 end
 end
@@ -67,7 +67,7 @@ function re.find(subject, regex, options, context, group)
   return from, places[2 * group + 2]
 end
 
--- Places of the matches from `start` on, one after the other. After an empty match, the next one begins a byte later.
+-- The places of the next match from `state.at` on. After an empty match, the next search begins a byte later.
 local function next_match(subject, regex, options, state)
   if state.at > #subject + 1 then return nil end
   local places, err = re_find(regex, options, subject, state.at)
@@ -91,7 +91,7 @@ function re.gmatch(subject, regex, options)
   end
 end
 
--- The parts of a replacement: texts, and numbers or names of groups. "$$" is a dollar sign.
+-- The parts of a replacement: strings, and numbers of groups. "$$" is a dollar sign.
 local function parts_of(replacement)
   local parts, at = {}, 1
   while true do
@@ -107,7 +107,7 @@ local function parts_of(replacement)
     else
       local from, to, number = find(replacement, "^(%d+)", mark + 1, false, true)
       if not from then from, to, number = find(replacement, "^{(%d+)}", mark + 1, false, true) end
-      if not from then return nil, "the replace template contains a variable that is no number of a group" end
+      if not from then return nil, "the replace template contains a variable that is not the number of a group" end
       parts[#parts + 1] = G.tonumber(number)
       at = to + 1
     end

@@ -10,7 +10,7 @@ local gsub, match = G.string.gsub, G.string.match
 local req = {}
 ngx.req = req
 
--- What a script may read of a request as it has changed it: the method, the path, the query, the fields.
+-- The parts of a request as the script has changed them: the method, the path, the query, the fields.
 local function method_of(state) return state.method or state.request.method end
 local function uri_of(state)
   if state.uri then return state.uri end
@@ -21,13 +21,13 @@ local function args_of(state)
   return state.request.query_string
 end
 
--- Names may be written with `_` for `-`, in any case.
+-- Names may contain `_` instead of `-`, and are case-insensitive.
 local Fields = { __index = function(t, key)
   if type(key) ~= "string" then return nil end
   return rawget(t, (gsub(lower(key), "_", "-")))
 end }
 
--- The fields of the request by name in lower case. Changes of the script are in it.
+-- The fields of the request by name in lower case, with the changes of the script.
 local function fields_of(state)
   local fields = state.request_fields
   if not fields then
@@ -126,7 +126,7 @@ end
 function req.set_uri_args(args) set_args(current(), query_of("set_uri_args", args)) end
 function req.get_uri_args(most) return decode_args(args_of(current()) or "", most) end
 
--- The body, which is complete before the content phase begins. The access phase of a forwarded request does not see it.
+-- The body, which is complete before the content phase begins. The access phase of a forwarded request has no access to it.
 function req.read_body() current() end
 function req.discard_body() current() end
 function req.get_body_file() current() end
@@ -234,7 +234,7 @@ local function of_request(state, name)
   end
 end
 
--- `set $name value` in nginx.conf is a setting of the application here. A request begins with the value of the setting.
+-- A setting of the application replaces `set $name value` in nginx.conf. A request begins with the value of the setting.
 local settings = P.ngx_settings
 local function setting(name)
   local value = settings[name]
@@ -266,10 +266,10 @@ ngx.var = setmetatable({}, {
   end,
 })
 
--- Sends the request of a hook on with another path, as an internal redirect does.
+-- Forwards the request of a hook with another path, as an internal redirect does.
 function ngx.exec(uri, args)
   local state = current()
-  if type(uri) ~= "string" or uri == "" then error("ngx.exec: the URI must be a text", 2) end
+  if type(uri) ~= "string" or uri == "" then error("ngx.exec: the URI must be a string", 2) end
   if sub(uri, 1, 1) == "@" then error("ngx.exec: named locations are not supported", 2) end
   if not state.is_hook or state.phase ~= "access" then
     error("ngx.exec is supported in the access phase of forwarded requests only", 2)

@@ -9,7 +9,7 @@ local gsub = G.string.gsub
 local set_status, set_native_field, finish = native.status, native.set_field, native.finish
 local has_ended = native.has_ended
 
--- Fields that Tidegate sets by itself: what a script sets is dropped. The last two may be changed in responses of servers.
+-- Fields that Tidegate sets: values from a script are dropped. `OWN_OF_TIDEGATE` may be changed in responses of servers.
 local OWN = { ["content-length"] = true, ["transfer-encoding"] = true, connection = true, ["keep-alive"] = true,
   te = true, trailer = true, upgrade = true, ["proxy-connection"] = true }
 local OWN_OF_TIDEGATE = { date = true, server = true }
@@ -126,7 +126,7 @@ ngx.resp = {
   end,
 }
 
--- What the access phase has set for the response of the server.
+-- Sets the fields and the status that the access phase has set for the response of the server.
 function P.ngx_add_fields(state)
   for _, field in ipairs(state.fields) do state.head:set_header(field[1], field[3]) end
   state.fields = {}
@@ -136,7 +136,7 @@ end
 
 -- Bodies -----------------------------------------------------------------------------------------------------------
 
--- Hands the status and the fields to the response, which has not begun.
+-- Sets the status and the fields of the response, which has not begun.
 local function begin(state)
   if state.is_sent then return end
   state.is_sent = true
@@ -171,7 +171,7 @@ local function send(state, text)
   return 1
 end
 
-local function texts(name, ...)
+local function joined_output(name, ...)
   local count = select("#", ...)
   if count == 1 then return output((...), name, 1) end
   local parts = {}
@@ -181,11 +181,11 @@ end
 
 function ngx.print(...)
   local state = answering("ngx.print")
-  return send(state, texts("print", ...))
+  return send(state, joined_output("print", ...))
 end
 function ngx.say(...)
   local state = answering("ngx.say")
-  return send(state, texts("say", ...) .. "\n")
+  return send(state, joined_output("say", ...) .. "\n")
 end
 function ngx.flush()
   local state = answering("ngx.flush")

@@ -37,7 +37,7 @@ function shared:get(key)
 end
 shared.get_stale = shared.get
 
--- Stores a value. The third result, whether entries were removed for it, is always false: they are removed unseen.
+-- Stores a value. The third result, whether entries were removed for it, is always false, because removals are not reported.
 local function store(method)
   return function(self, key, value, seconds)
     local err
@@ -106,7 +106,7 @@ function shared:expire(key, seconds)
   return true
 end
 function shared:flush_all() self[1]:clear() end
--- Entries that have expired are removed when their place is needed.
+-- Expired entries are removed when their space is needed.
 function shared:flush_expired() return 0 end
 function shared:get_keys(most) return self[1]:keys(most == 0 and 1024 or most or 1024) end
 

@@ -8,7 +8,7 @@ local ngx, G = P.ngx, P.G
 local gsub, date = G.string.gsub, G.os.date
 local escape, unescape, hash = native.escape, native.unescape, native.hash
 
--- OpenResty takes numbers, nil, booleans and null in place of texts.
+-- OpenResty accepts numbers, booleans and nil in place of strings.
 local function text_argument(name, position, value)
   local kind = type(value)
   if kind == "string" then return value end
@@ -17,7 +17,7 @@ local function text_argument(name, position, value)
   return P.wrong(name, position, "string", value)
 end
 
--- The text of an output: a list of texts, which may be nested, is joined.
+-- The string of an output: a list of strings, which may be nested, is joined.
 local function output(value, name, position)
   local kind = type(value)
   if kind == "string" then return value end
@@ -111,7 +111,7 @@ function ngx.encode_base64(text, without_padding)
 end
 function ngx.decode_base64(text)
   if type(text) ~= "string" then P.wrong("decode_base64", 1, "string", text) end
-  -- The text may lack its padding.
+  -- The padding is optional.
   local decoded = native.decode_base64(text)
   return decoded
 end
@@ -137,7 +137,7 @@ end
 function ngx.crc32_short(text) return native.crc32(text_argument("crc32_short", 1, text)) end
 function ngx.crc32_long(text) return native.crc32(text_argument("crc32_long", 1, text)) end
 
--- What MySQL reads as a quoted text.
+-- The escapes in quoted strings of MySQL.
 local QUOTED = { ["\0"] = "\\0", ["\b"] = "\\b", ["\n"] = "\\n", ["\r"] = "\\r", ["\t"] = "\\t", ["\26"] = "\\Z",
   ["\\"] = "\\\\", ["'"] = "\\'", ['"'] = '\\"' }
 function ngx.quote_sql_str(text)
@@ -208,7 +208,7 @@ P.loaded["resty.string"] = {
   to_hex = function(text) return native.encode_hex(text_argument("to_hex", 1, text)) end,
   atoi = function(text) return tonumber(text) end,
 }
--- What lua-resty-core replaces is part of this layer.
+-- This layer contains the functions that lua-resty-core replaces.
 for _, name in pairs { "resty.core", "resty.core.base", "resty.core.regex", "resty.core.shdict" } do
   P.loaded[name] = { version = "0.1.29" }
 end

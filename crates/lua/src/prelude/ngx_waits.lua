@@ -18,7 +18,7 @@ local function timer_argument(name, delay, f)
   if type(f) ~= "function" then P.wrong(name, 2, "function", f) end
 end
 
--- The function of a timer gets whether it runs before its time, and its arguments.
+-- The function of a timer gets `premature` and its arguments.
 local function run_timer(f, ...)
   local state = begin("timer")
   local function ends() running = running - 1 end
@@ -57,7 +57,7 @@ ngx.timer = {
 
 -- Threads ----------------------------------------------------------------------------------------------------------
 
--- A coroutine waits for an event by waiting for a job that whoever causes the event cancels.
+-- A coroutine waits for an event by waiting for a job. The code that causes the event cancels the job.
 local function nothing() end
 local function wake(waiters)
   local latch = remove(waiters, 1)
@@ -68,8 +68,8 @@ local function forget(waiters, latch)
     if waiters[at] == latch then remove(waiters, at) end
   end
 end
--- Seconds between two looks at threads, which may have been stopped without a word.
-local LOOK = 1
+-- Seconds between two checks of threads, which may have been stopped without a notification.
+local CHECK_EVERY = 1
 
 local Thread = { __metatable = "thread" }
 local thread = {}
@@ -97,7 +97,7 @@ function thread.spawn(f, ...)
   local err
   self.job, err = tide.spawn(run_thread, self, state_of_run(), f, ...)
   if not self.job then error(err, 2) end
-  -- It begins at once, as far as it can without the caller.
+  -- Unlike in OpenResty, the thread begins when the caller waits or returns.
   return self
 end
 function thread.wait(...)
@@ -118,7 +118,7 @@ function thread.wait(...)
       if one.job[5] and not one.results then return false, one.job[6] end
       if one.is_taken then return nil, "already waited or killed" end
     end
-    local latch, err = tide.timer.after(LOOK, nothing)
+    local latch, err = tide.timer.after(CHECK_EVERY, nothing)
     if not latch then return nil, err end
     for _, one in ipairs(threads) do one.waiters[#one.waiters + 1] = latch end
     local _, why = tide.wait(latch)
@@ -150,7 +150,7 @@ function semaphore:post(count)
   if count == nil then count = 1 end
   if type(count) ~= "number" or count < 1 then error("positive number required", 2) end
   self.free = self.free + count
-  -- A waiter may have been stopped without a word, so all of them look.
+  -- A waiter may have been stopped without a notification, so all waiters check.
   for _ = 1, #self.waiters do wake(self.waiters) end
   return true
 end
@@ -170,12 +170,12 @@ function semaphore:wait(seconds)
   self.free = self.free - 1
   return true
 end
--- Free resources; a negative number of coroutines that wait.
+-- The number of free resources; negative if more coroutines wait.
 function semaphore:count() return self.free - #self.waiters end
 
 -- Sockets ----------------------------------------------------------------------------------------------------------
 
--- The settings of the application name a pool for each address: `"127.0.0.1:6379" = "redis"`. The pool decides about TLS.
+-- The settings of the application name a pool for each address: `"127.0.0.1:6379" = "redis"`. The pool's settings determine TLS.
 local settings, connect = P.ngx_settings, P.connect_socket
 local plain = P.socket_methods
 local socket = {}

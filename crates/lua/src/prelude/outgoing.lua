@@ -25,7 +25,7 @@ local function check_options(options)
   end
 end
 
--- The fields as lines, in the order of their names; whether one of them states the type of the content.
+-- The fields as lines, in the order of their names; whether Content-Type is among them.
 local function lines_of(headers)
   local names, lines, has_type = {}, {}, false
   for name in pairs(headers) do

@@ -1,5 +1,5 @@
--- The environment of an application: Lua's libraries without what reaches outside of the VM, and with bounds on what
--- would run in C for as long as a script likes.
+-- The environment of an application: Lua's libraries without functions that reach outside of the VM, and with bounds on
+-- functions that could run in C for any length of time.
 local native = ...
 
 local assert, error, ipairs, next, pairs, pcall = assert, error, ipairs, next, pairs, pcall
@@ -19,7 +19,7 @@ local function wrong(name, position, expected, value)
   error("bad argument #" .. position .. " to '" .. name .. "' (" .. expected .. " expected, got " .. got .. ")", 3)
 end
 
-local function text_of(name, position, value)
+local function string_of(name, position, value)
   local kind = type(value)
   if kind == "string" then return value end
   if kind == "number" then return tostring(value) end
@@ -39,7 +39,7 @@ local function raise(from, err, ...)
 end
 
 function lib_string.find(s, pattern, init, plain)
-  s, pattern = text_of("find", 1, s), text_of("find", 2, pattern)
+  s, pattern = string_of("find", 1, s), string_of("find", 2, pattern)
   return raise(find_native(s, pattern, init, plain, true))
 end
 
@@ -53,12 +53,12 @@ local function captures_of(s, from, to, ...)
 end
 
 function lib_string.match(s, pattern, init)
-  s, pattern = text_of("match", 1, s), text_of("match", 2, pattern)
+  s, pattern = string_of("match", 1, s), string_of("match", 2, pattern)
   return captures_of(s, find_native(s, pattern, init, false, true))
 end
 
 function lib_string.gmatch(s, pattern)
-  s, pattern = text_of("gmatch", 1, s), text_of("gmatch", 2, pattern)
+  s, pattern = string_of("gmatch", 1, s), string_of("gmatch", 2, pattern)
   local at, last = 1, #s + 1
   local function take(from, to, ...)
     if from == nil then
@@ -76,7 +76,7 @@ function lib_string.gmatch(s, pattern)
   end
 end
 
--- What a text with %0 to %9 becomes.
+-- A replacement string, with %0 to %9 replaced.
 local function expand(text, whole, ...)
   local out, count, at = {}, 0, 1
   local captures = select("#", ...)
@@ -130,7 +130,7 @@ local function replaced(with, kind, whole, ...)
 end
 
 function lib_string.gsub(s, pattern, with, most)
-  s, pattern = text_of("gsub", 1, s), text_of("gsub", 2, pattern)
+  s, pattern = string_of("gsub", 1, s), string_of("gsub", 2, pattern)
   local kind = type(with)
   if kind == "number" then with, kind = tostring(with), "string" end
   if kind ~= "string" and kind ~= "table" and kind ~= "function" then
@@ -193,8 +193,8 @@ local function sift(t, root, last, before)
   t[root] = item
 end
 
--- A heap sort. LuaJIT's own sort is in C, where no budget stops it, and takes time in the square of the length for chosen
--- input: 1.5 s for 20,000 numbers.
+-- A heap sort. LuaJIT's own sort is in C, where no budget stops it, and takes quadratic time for chosen input: 1.5 s for 20,000
+-- numbers.
 function lib_table.sort(t, before)
   if type(t) ~= "table" then wrong("sort", 1, "table", t) end
   if before == nil then
@@ -237,7 +237,7 @@ local traceback = debug.traceback
 local lib_debug = { traceback = traceback }
 local lib_jit = { version = jit.version, version_num = jit.version_num, os = jit.os, arch = jit.arch }
 
--- A table that scripts can read and not change.
+-- A table that scripts can read but not change.
 local function sealed(name, contents)
   return setmetatable({}, {
     __index = contents,
@@ -248,12 +248,12 @@ local function sealed(name, contents)
   })
 end
 
--- Coroutines: an operation that waits suspends every coroutine between the one that asks and the callback's own.
+-- Coroutines: an operation that waits suspends every coroutine between the one that waits and the callback's own.
 local create, resume, status, running, yield =
   coroutine.create, coroutine.resume, coroutine.status, coroutine.running, coroutine.yield
 local is_waiting = native.is_waiting
 
--- What a coroutine yields that leaves the phase of its request: the coroutines of the script around it are left, too.
+-- The value that a coroutine yields to leave the phase of its request. The enclosing coroutines of the script yield it, too.
 local LEFT = {}
 
 local function pass(co, ok, ...)
@@ -338,15 +338,15 @@ function G.load(source, name, mode, ...)
     source = concat(parts)
     name = name or "=(load)"
   end
-  source = text_of("load", 1, source)
+  source = string_of("load", 1, source)
   if mode == "b" then return nil, "bytecode is not allowed" end
   local env = G
   if select("#", ...) > 0 then env = (...) end
   if env ~= nil and type(env) ~= "table" then wrong("load", 4, "table", env) end
-  return compile(source, name and text_of("load", 2, name) or source, env or {})
+  return compile(source, name and string_of("load", 2, name) or source, env or {})
 end
 function G.loadstring(source, name)
-  return G.load(text_of("loadstring", 1, source), name)
+  return G.load(string_of("loadstring", 1, source), name)
 end
 
 local loaded, preload, loading = {}, {}, {}
@@ -417,8 +417,7 @@ G.package = { loaded = loaded, preload = preload, path = "", cpath = "", config 
 loaded._G, loaded.package = G, G.package
 loaded["table.new"], loaded["table.clear"] = lib_table.new, lib_table.clear
 
--- After the script has been loaded, a new global is most often a `local` that was forgotten, and shared by all
--- connections of the worker.
+-- After the script has been loaded, a new global is most often a forgotten `local`, and all connections of the worker would share it.
 local is_sealed = false
 setmetatable(G, {
   __newindex = function(t, key, value)

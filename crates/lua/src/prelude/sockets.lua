@@ -6,14 +6,14 @@ local sub, byte, concat = string.sub, string.byte, table.concat
 local sock_wait, sock_send, sock_take = native.sock_wait, native.sock_send, native.sock_take
 local sock_close, sock_keep, sock_reuse = native.sock_close, native.sock_keep, native.sock_reuse
 local wrong, pools = P.wrong, P.pools
--- Tests replace it.
+-- Tests replace this function.
 P.sock_open = native.sock_open
 
--- What a socket holds; the index and the generation only while it is connected.
+-- The fields of a socket; the index and the generation are set only while it is connected.
 local INDEX, GENERATION, KEY, REUSES, CONNECT, SEND, READ = 1, 2, 3, 4, 5, 6, 7
--- Without `settimeout`: seconds.
+-- The default timeout in seconds.
 local SECONDS = 60
--- Of `setkeepalive`: milliseconds, sockets of a name.
+-- The defaults of `setkeepalive`: milliseconds, and connections of a name.
 local IDLE_MILLIS, IDLE_MAX = 60000, 30
 -- What `sock_take` reads.
 local LINE, BYTES, ALL, ANY, UNTIL = 0, 1, 2, 3, 4
@@ -31,7 +31,7 @@ local function forget(self)
   self[INDEX], self[GENERATION] = nil, nil
 end
 
--- Connects to a server of a pool, or takes a connection that was kept under this key. `protocol`: that of the socket.
+-- Connects to a server of a pool, or takes a connection that was kept under this key. `protocol`: the protocol of the socket.
 local function connect(self, pool, key, protocol)
   if self[INDEX] then self:close() end
   local index, generation, reuses = sock_reuse(key)
@@ -42,7 +42,7 @@ local function connect(self, pool, key, protocol)
   index, generation = P.sock_open(pool, protocol)
   if not index then return nil, generation end
   local ok, err = sock_wait(index, generation, false, self[CONNECT])
-  -- The connect may have failed since.
+  -- The connection attempt may have failed since.
   if ok then ok, err = sock_wait(index, generation, false, self[CONNECT]) end
   if not ok then
     sock_close(index, generation)
@@ -104,7 +104,7 @@ local function read(self, kind, argument)
     if data == "" then
       local ok, err = sock_wait(self[INDEX], self[GENERATION], true, self[READ])
       if not ok then return nil, err, concat(parts) end
-      -- Another coroutine may have closed it.
+      -- Another coroutine may have closed the socket.
       if not self[INDEX] then return nil, "closed", concat(parts) end
     end
   end
@@ -138,7 +138,7 @@ function socket:receiveany(most)
   return read(self, ANY, most - most % 1)
 end
 
--- A function that reads up to a text each time. The text is left out, unless `options.inclusive`.
+-- A function that reads up to `pattern` each time. The result omits `pattern`, unless `options.inclusive` is set.
 function socket:receiveuntil(pattern, options)
   if type(pattern) ~= "string" or pattern == "" then wrong("receiveuntil", 1, "string", pattern) end
   if options ~= nil and type(options) ~= "table" then wrong("receiveuntil", 2, "table", options) end
@@ -161,7 +161,7 @@ function socket:settimeouts(connect, send, receive)
   self[READ] = seconds_of("settimeouts", 3, receive)
 end
 
--- Keeps the connection for a later `connect`, for `millis` at most, beside up to `size - 1` others of its name.
+-- Keeps the connection for a later `connect`, for at most `millis`, and at most `size` connections of its name.
 function socket:setkeepalive(millis, size)
   if millis == nil then millis = IDLE_MILLIS end
   if size == nil then size = IDLE_MAX end

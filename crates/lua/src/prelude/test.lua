@@ -1,4 +1,4 @@
--- The module `tide.test` of `tidegate lua test`: fake clients of the application, in virtual time.
+-- The module `tide.test` of `tidegate lua test`: simulated clients of the application, in virtual time.
 local native, P = ...
 
 local type, tostring, error, pairs, pcall, setmetatable = type, tostring, error, pairs, pcall, setmetatable
@@ -6,7 +6,7 @@ local find, sub, lower = native.find, string.sub, string.lower
 local encode, decode = native.json_encode, native.json_decode
 local sorted, concat = P.G.table.sort, table.concat
 
--- Has the runner do something. Returns its result: a table, and bytes.
+-- Sends a command to the runner. Returns its result: a table, and bytes.
 local function call(method, arguments, body)
   local text, err = encode(arguments)
   if not text then error(err, 3) end
@@ -24,14 +24,14 @@ end
 
 local test = {}
 
--- Values are replaced, because the script may have read the table already.
+-- Replaces the values in the same table, because the script may already hold a reference to it.
 function test.settings(values)
   check("settings", 1, "table", values)
   for name in pairs(P.settings) do P.settings[name] = nil end
   for name, value in pairs(values) do P.settings[name] = value end
 end
 
--- A value as text, with sorted keys.
+-- A value as a string, with sorted keys.
 local function show(value, depth)
   if type(value) == "string" then return ("%q"):format(value) end
   if type(value) ~= "table" or depth > 8 then return tostring(value) end
@@ -60,7 +60,7 @@ function test.equal(actual, expected, what)
   end
 end
 
--- The arguments of a fake request.
+-- The arguments of a simulated request.
 local function arguments_of(method, what)
   if what == nil then what = {} end
   check(method, 1, "table", what)
@@ -150,7 +150,7 @@ end
 -- Any pool exists.
 setmetatable(P.pools, { __index = function(_, name) return name end })
 
--- Plays the servers of sockets: by protocol, a function that gets the socket of the server, or the reason why none connects.
+-- The simulated servers of sockets, by protocol: a function that gets the socket of the server, or the error of `connect`.
 local servers = {}
 
 local function set_server(protocol, server, position)
@@ -203,7 +203,7 @@ local function serve(server, pool, index, generation)
 end
 function P.sock_open(pool, protocol)
   local server = servers[protocol]
-  if type(server) ~= "function" then return nil, server or "no server: test." .. protocol .. " has set none" end
+  if type(server) ~= "function" then return nil, server or "no server: test." .. protocol .. " has set no server" end
   local index, generation = native.sock_open(0)
   if not index then return nil, generation end
   local job, err = P.tide.spawn(serve, server, pool, index, generation)

@@ -1,4 +1,4 @@
--- The module `tide`, except for what belongs to requests and connections.
+-- The module `tide`, without requests and connections.
 local native, P = ...
 
 local type, tostring, select, error, setmetatable, pairs = type, tostring, select, error, setmetatable, pairs

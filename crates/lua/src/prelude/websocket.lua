@@ -10,15 +10,15 @@ local SECONDS, MESSAGE_BYTES = 60, 1024 * 1024
 local OPTIONS = { path = "string", host = "string", headers = "table", protocols = "table", timeout = "number",
   message_max = "number" }
 local NAMES = "path, host, headers, protocols, timeout, message_max"
--- What `ws_send` sends.
+-- The kinds of frames of `ws_send`.
 local TEXT, BINARY, PONG, CLOSE = 0, 1, 2, 3
--- What a connection holds: its socket, how long it waits, and, once it is closed, the code and the reason of the server.
+-- The fields of a connection: its socket, its timeout in seconds, and, once it is closed, the code and the reason of the server.
 local SOCKET, WAIT, CODE, REASON = 1, 2, 3, 4
--- Errors after which a connection goes on.
-local GOES_ON = { timeout = true, premature = true, ["socket busy"] = true }
+-- Errors after which a connection stays open.
+local STAYS_OPEN = { timeout = true, premature = true, ["socket busy"] = true }
 
--- What the server has sent next, waiting for it.
-local function hear(self, seconds)
+-- Waits for the next frame of the server.
+local function next_frame(self, seconds)
   local socket = self[SOCKET]
   while socket[1] do
     local kind, data, reason = ws_next(socket[1], socket[2])
@@ -29,7 +29,7 @@ local function hear(self, seconds)
   return nil, "closed"
 end
 
-local function say(self, kind, data, code)
+local function send_frame(self, kind, data, code)
   local socket = self[SOCKET]
   if not socket[1] then return nil, "closed" end
   local ok, err = sock_wait(socket[1], socket[2], false, self[WAIT])
@@ -45,7 +45,7 @@ function connection:send(data, kind)
   if kind ~= nil and kind ~= "text" and kind ~= "binary" then
     error("bad argument #2 to 'send' (\"text\" or \"binary\" expected)", 2)
   end
-  return say(self, kind == "binary" and BINARY or TEXT, data)
+  return send_frame(self, kind == "binary" and BINARY or TEXT, data)
 end
 
 -- The next message and its kind. nil and an error; with "closed", also the code and the reason of the server.
@@ -53,17 +53,17 @@ function connection:receive(seconds)
   if seconds ~= nil and type(seconds) ~= "number" then wrong("receive", 1, "number", seconds) end
   if self[CODE] then return nil, "closed", self[CODE], self[REASON] end
   while true do
-    local kind, data, reason = hear(self, seconds or self[WAIT])
+    local kind, data, reason = next_frame(self, seconds or self[WAIT])
     if kind == "text" or kind == "binary" then return data, kind end
     if kind == "ping" then
-      say(self, PONG, data)
+      send_frame(self, PONG, data)
     elseif kind == "close" then
-      say(self, CLOSE, "", data == 1005 and 1000 or data)
+      send_frame(self, CLOSE, "", data == 1005 and 1000 or data)
       self[SOCKET]:close()
       self[CODE], self[REASON] = data, reason
       return nil, "closed", data, reason
     elseif not kind then
-      if not GOES_ON[data] then self[SOCKET]:close() end
+      if not STAYS_OPEN[data] then self[SOCKET]:close() end
       return nil, data
     end
   end
@@ -72,7 +72,7 @@ end
 function connection:close(code, reason)
   if code ~= nil and type(code) ~= "number" then wrong("close", 1, "number", code) end
   if reason ~= nil and type(reason) ~= "string" then wrong("close", 2, "string", reason) end
-  local ok, err = say(self, CLOSE, reason or "", code or 1000)
+  local ok, err = send_frame(self, CLOSE, reason or "", code or 1000)
   if not ok and err ~= "timeout" and self[SOCKET][1] then return nil, err end
   return self[SOCKET]:close()
 end
@@ -105,7 +105,7 @@ function websocket.connect(pool, options)
   local self = P.new_connection(socket, seconds)
   local kind, protocol
   if ok then
-    kind, protocol = hear(self, seconds)
+    kind, protocol = next_frame(self, seconds)
     err = protocol
   end
   if kind ~= "open" then

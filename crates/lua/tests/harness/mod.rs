@@ -1,5 +1,5 @@
 //! A test harness for scripts: loads a script, sends it requests and carries out its effects.
-//! In: the text of a script. Out: verdicts and responses.
+//! In: the source of a script. Out: verdicts and responses.
 #![allow(dead_code)]
 
 use std::sync::Arc;
@@ -53,13 +53,13 @@ pub struct App {
     pub requests: Vec<(OperationId, String)>,
     /// The bytes that sockets send.
     pub raw: Vec<u8>,
-    /// What sockets do: the name of one that connects, and a text.
+    /// The effects of sockets: the id of a socket that connects, and a description.
     pub sockets: Vec<(SocketId, String)>,
-    /// What sockets for datagrams do: the name of one that opens, and a text.
+    /// The effects of sockets for datagrams: the id of a socket that opens, and a description.
     pub datagrams: Vec<(Option<DatagramSocketId>, String)>,
     /// The datagrams that are being sent.
     pub sends: Vec<OperationId>,
-    /// The look-ups of names.
+    /// The lookups of names.
     pub lookups: Vec<(OperationId, String)>,
     /// The body of the response in progress.
     body: String,
@@ -114,7 +114,7 @@ impl App {
         })
     }
 
-    /// Loads scripts of OpenResty: that of the content phase, and those of other phases by name.
+    /// Loads scripts for OpenResty: the script of the content phase, and the scripts of other phases by name.
     pub fn load_ngx(
         text: &str,
         phases: &[(&str, &str)],
@@ -209,8 +209,8 @@ impl App {
         self.vm.set_time(Moment::from_nanos(self.now_nanos), 1_700_000_000.25 + seconds);
         self.vm.collect_due();
         let mut resumed = Vec::new();
-        while let Some(one) = self.vm.resume() {
-            resumed.push(one);
+        while let Some(callback) = self.vm.resume() {
+            resumed.push(callback);
             assert!(resumed.len() < 10_000, "the VM never becomes idle");
         }
         resumed
@@ -251,7 +251,7 @@ impl App {
         id
     }
 
-    /// What the client has got of the response in progress.
+    /// The part of the response in progress that the client has got.
     pub fn partial(&self) -> &str {
         &self.body
     }

@@ -204,7 +204,7 @@ impl Codec {
         }
     }
 
-    /// Appends an entry to the channels that a reply to `connect` states.
+    /// Appends an entry to the channels in a reply to `connect`.
     pub fn encode_entry(self, entries: &mut Vec<u8>, channel: &str, joined: &Joined<'_>) {
         match self {
             Self::Json => json::encode_entry(entries, channel, joined),

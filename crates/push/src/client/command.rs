@@ -1,4 +1,4 @@
-//! The commands of Centrifugo's client protocol, version 2, as a client states them in either encoding.
+//! The commands of Centrifugo's client protocol, version 2, as a client sends them in either encoding.
 //! In: the values of a command. Out: the same values, decoded. Never: decides whether a command is permitted.
 //! Invariant: the data of a publication is JSON, whatever the encoding of the command.
 

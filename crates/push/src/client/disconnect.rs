@@ -27,7 +27,7 @@ impl Disconnect {
     pub const NO_PONG: Self = Self { code: 3012, reason: "no pong" };
     /// The token is invalid.
     pub const INVALID_TOKEN: Self = Self { code: 3500, reason: "invalid token" };
-    /// The client broke the protocol.
+    /// The client violated the protocol.
     pub const BAD_REQUEST: Self = Self { code: 3501, reason: "bad request" };
     /// The client has not connected in time.
     pub const STALE: Self = Self { code: 3502, reason: "stale" };

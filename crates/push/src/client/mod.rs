@@ -222,7 +222,7 @@ impl Connection {
         self
     }
 
-    /// Whether a request that states this secret may act for the client.
+    /// Whether a request with this secret may act for the client.
     #[must_use]
     pub fn is_named_by(&self, secret: Secret) -> bool {
         self.emulated.as_ref().is_some_and(|emulated| emulated.secret == secret)

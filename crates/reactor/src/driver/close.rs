@@ -25,8 +25,8 @@ pub const CLOSE_OUTPUT_MAX: Span = Span::from_secs(30);
 /// How long a connection that was closed with `close_unread` stays as it is after the peer has taken the output.
 pub const UNREAD_SPAN: Span = Span::from_millis(500);
 /// Time between two checks of the output of a closed connection: a quarter of `CLOSE_OUTPUT_MAX`.
-const CLOSE_LOOK_EVERY: Span = Span::from_millis(7500);
-const _: () = assert!(CLOSE_LOOK_EVERY.as_nanos() * 4 == CLOSE_OUTPUT_MAX.as_nanos());
+const CLOSE_CHECK_EVERY: Span = Span::from_millis(7500);
+const _: () = assert!(CLOSE_CHECK_EVERY.as_nanos() * 4 == CLOSE_OUTPUT_MAX.as_nanos());
 /// Reads discarded for one closed connection (at most 16 MiB). After that the connection is freed at once,
 /// or, if the peer has not taken all output, the driver stops reading and the deadline decides.
 const DISCARDS_MAX: u8 = 255;
@@ -126,7 +126,7 @@ impl<K: Kernel> Loop<K> {
         if slot.readable {
             self.enqueue(index);
         }
-        self.schedule(index, self.now.after(CLOSE_LOOK_EVERY));
+        self.schedule(index, self.now.after(CLOSE_CHECK_EVERY));
         self.mark_dirty(index);
     }
 
@@ -219,7 +219,7 @@ impl<K: Kernel> Loop<K> {
             (true, false) => self.free_with_reset(index),
             (false, true) => self.schedule(index, give_up_at.min(self.now.after(LINGER_MAX))),
             (false, false) => {
-                self.schedule(index, give_up_at.min(self.now.after(CLOSE_LOOK_EVERY)))
+                self.schedule(index, give_up_at.min(self.now.after(CLOSE_CHECK_EVERY)))
             }
         }
     }

@@ -193,7 +193,7 @@ impl<K: Kernel> Loop<K> {
     pub(super) fn rearm_guard(&mut self, index: u32) {
         let slot = self.slots.at(index);
         if slot.guard == Guard::Tripped && slot.receiving && !slot.readable {
-            // The driver looks again. After the peer's end there is nothing more to look for.
+            // The driver checks again. After the peer's end there is nothing more to look for.
             slot.guard = if slot.ended { Guard::Off } else { Guard::Armed };
             self.mark_dirty(index);
         }

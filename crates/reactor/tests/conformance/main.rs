@@ -155,7 +155,7 @@ mod cases {
         assert_eq!(rig.count(|seen| *seen == Seen::Drained(sock)), 1);
     }
 
-    pub fn look_at_output_sees_what_the_peer_takes<H: Harness>() {
+    pub fn output_check_sees_what_the_peer_takes<H: Harness>() {
         let path = unix_path();
         for address in [loopback(), path.clone()] {
             let mut rig = Rig::<H>::new();
@@ -749,7 +749,7 @@ conformance! {
     echo_returns_the_received_bytes,
     output_and_send_keep_their_order,
     send_larger_than_the_window_drains_once,
-    look_at_output_sees_what_the_peer_takes,
+    output_check_sees_what_the_peer_takes,
     send_completed_at_once_reports_no_drained,
     paused_connection_receives_nothing_until_resumed,
     hangup_before_the_pause_is_known,

@@ -1,5 +1,5 @@
 //! Tests of the TLS layer by itself: records below, plain bytes above, on simulated sockets and virtual time.
-//! In: seeds, versions, well-behaved and misbehaving peers. Out: what each test's name states, without leaks.
+//! In: seeds, versions, well-behaved and misbehaving peers. Out: what each test's name says, without leaks.
 
 mod stage;
 

@@ -498,7 +498,7 @@ const COMMANDS: &[Command] = &[
     Command {
         words: &["upgrade"],
         arguments: "",
-        about: "the same as SIGUSR2: starts the program again with the same listening sockets, then stops; the log states \
+        about: "the same as SIGUSR2: starts the program again with the same listening sockets, then stops; the log reports \
                 the result",
         example: "upgrade",
         run: |arguments, operations| {

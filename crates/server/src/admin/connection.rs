@@ -32,7 +32,7 @@ const EARLY_BYTES_MAX: usize = 16 * 1024;
 /// How long a process that is about to exit waits until replies are sent.
 const REPLIES_SPAN: Duration = Duration::from_secs(1);
 /// How often the process checks whether they are sent.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
+const POLL_EVERY: Duration = Duration::from_millis(2);
 
 /// A socket of a client.
 pub(super) enum Stream {
@@ -202,7 +202,7 @@ impl Places {
         while self.lock().holders.iter().any(|holder| is_open(holder.phase))
             && Instant::now() < deadline
         {
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(POLL_EVERY);
         }
     }
 
@@ -246,7 +246,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Completes a handshake. Returns what the client's certificate states, if there is one.
+    /// Completes a handshake. Returns the facts of the client's certificate, if there is one.
     ///
     /// # Errors
     /// The client is refused, has disconnected, or takes too long.

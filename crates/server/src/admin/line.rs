@@ -4,7 +4,7 @@
 //! session.
 //! Never: runs a part of a line: every command of a line is looked up before the first one runs. Runs anything after a
 //! line that was refused: lines of another protocol may contain commands. Reads the lines after `<<` of a client that may not
-//! run the command. Holds the texts of several commands: each is
+//! run the command. Holds the strings of several commands: each is
 //! written before the next command runs.
 //! Limits: `COMMANDS_MAX` commands in a line; `wait::SPAN_MAX` for all waits of a line; `PEM_BYTES_MAX` after `<<`.
 
@@ -76,7 +76,7 @@ enum Step<'l> {
 }
 
 impl<'l> Step<'l> {
-    /// The step of one command; the error states the commands.
+    /// The step of one command; the error lists the commands.
     fn of(text: &'l str) -> Result<Self, String> {
         let mut words = words_of(text);
         if words.len() > 2 && words[1..3] == ["ssl", "cert"] {

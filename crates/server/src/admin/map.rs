@@ -60,7 +60,7 @@ pub(super) fn show(arguments: &[&str], operations: &Operations) -> Outcome {
     Ok(Shown(text))
 }
 
-/// Shows the value that a text has.
+/// Shows the value that a string has.
 pub(super) fn get(arguments: &[&str], operations: &Operations) -> Outcome {
     let [name, text] = arguments else { return Err("usage: get map NAME TEXT".to_owned()) };
     let table = find(name, operations)?.table();

@@ -25,7 +25,7 @@ pub(super) const fn content_type(is_open: bool) -> &'static str {
     }
 }
 
-/// The metrics of one kind of subject: the label texts, and the sums.
+/// The metrics of one kind of subject: the label strings, and the sums.
 type Series = Vec<(String, Totals)>;
 
 /// Writes all metrics. `is_open`: as OpenMetrics.

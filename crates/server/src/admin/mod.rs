@@ -214,7 +214,7 @@ impl Interface {
     /// end. `inherited`: a socket that listens there already.
     ///
     /// # Errors
-    /// The address cannot be listened on, or the token cannot be read; the text states which.
+    /// The address cannot be listened on, or the token cannot be read; the message says which.
     pub(crate) fn open(
         admin: &Admin,
         takeover: bool,

@@ -21,7 +21,7 @@ use super::rows::listed;
 /// The longest and the shortest profile.
 const SPAN_MAX: Duration = Duration::from_secs(300);
 const SPAN_MIN: Duration = Duration::from_millis(100);
-/// Samples for each second of CPU time, unless the command states another number.
+/// Samples for each second of CPU time, unless the command has another number.
 const HERTZ: u32 = 99;
 /// Added to the nice value of the thread that reads the samples.
 const NICE: i32 = 10;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// How often a command that waits looks whether its connection was closed for a new one.
-const LOOK_SPAN: Duration = Duration::from_millis(50);
+const POLL_EVERY: Duration = Duration::from_millis(50);
 
 /// The reloads of the process.
 #[derive(Default)]
@@ -73,7 +73,7 @@ impl Reloads {
         order()?;
         let deadline = Instant::now() + WAIT_MAX;
         while state.ended <= before && !state.is_stopping && Instant::now() < deadline {
-            let waited = self.ended.wait_timeout(state, LOOK_SPAN);
+            let waited = self.ended.wait_timeout(state, POLL_EVERY);
             (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
             if was_ended() {
                 break;

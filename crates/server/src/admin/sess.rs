@@ -1,6 +1,6 @@
 //! The commands that list and end connections: `show sess`, `show conn`, `kill conn`, `shutdown sessions server`.
 //! In: words; the reports of the workers. Out: text or JSON, or an error.
-//! Limits: `LISTED_MAX` sessions are listed, `LISTED_DEFAULT` unless the command states a number.
+//! Limits: `LISTED_MAX` sessions are listed, `LISTED_DEFAULT` unless the command has a number.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ use super::rows::listed;
 use crate::inspection::{Question, Report, Reports, ask};
 use crate::sessions::{ConnectionId, Described, Filter, ServerConnection, Session, Sessions};
 
-/// Maximum number of sessions that one command lists, and how many it lists unless it states a number.
+/// Maximum number of sessions that one command lists, and how many it lists unless it has a number.
 const LISTED_MAX: usize = 100_000;
 const LISTED_DEFAULT: usize = 1000;
 const LIST_USAGE: &str = "allowed: show sess [json] [all] [limit NUMBER] [listener NAME] [route NAME] [server POOL[/SERVER]] \

@@ -17,7 +17,7 @@ use super::command::Outcome;
 use super::command::Reply::{Changed, Shown as ShownText};
 use super::rows::listed;
 
-/// Maximum number of keys that one command shows, and how many it shows unless it states a number.
+/// Maximum number of keys that one command shows, and how many it shows unless it has a number.
 const SHOWN_MAX: usize = 100_000;
 const SHOWN_DEFAULT: usize = 1000;
 

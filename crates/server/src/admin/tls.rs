@@ -1,6 +1,6 @@
 //! TLS of the admin interface: its certificate, and the certificates of operators.
 //! In: `tls` of `[admin]`. Out: the sessions of accepted connections.
-//! Never: takes part of changed files: if one cannot be used, the previous ones stay in use, and the log states why.
+//! Never: takes part of changed files: if one cannot be used, the previous ones stay in use, and the log says why.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -27,7 +27,7 @@ impl Secrets {
     /// Reads the files; `None` if the interface does not use TLS.
     ///
     /// # Errors
-    /// The files cannot be used; the text states which.
+    /// The files cannot be used; the message says which.
     pub(super) fn read(admin: &Admin) -> Result<Option<Self>, String> {
         let clock = TlsClock::default();
         clock.set(unix_seconds());

@@ -19,8 +19,8 @@ use crate::stats::Subject;
 
 /// The longest wait, and the longest time of all waits of a line.
 pub(super) const SPAN_MAX: Duration = Duration::from_secs(300);
-/// How often the thread looks again.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// How often the thread checks again.
+const POLL_EVERY: Duration = Duration::from_millis(20);
 const USAGE: &str = "usage: wait DURATION [server POOL/SERVER up|down|unused], such as: wait 30s server api/10.0.0.1:8000 unused";
 
 /// The condition that a client waits for.
@@ -98,7 +98,7 @@ impl Wait {
             if left.is_zero() {
                 break;
             }
-            thread::sleep(left.min(LOOK_AGAIN));
+            thread::sleep(left.min(POLL_EVERY));
         }
         match &self.until {
             None => Ok(()),

@@ -10,7 +10,7 @@ pub(super) fn words_of(command: &str) -> Vec<&str> {
         return command.split_ascii_whitespace().collect();
     };
     let mut words: Vec<&str> = command[..begin].split_ascii_whitespace().collect();
-    // A table without an end: the reader of TOML states what is missing.
+    // A table without an end: the reader of TOML says what is missing.
     let end = table_end(command.as_bytes(), begin).or_else(|| command.rfind('}').map(|at| at + 1));
     let end =
         end.filter(|end| begin < *end && WITH_TABLE.iter().any(|first| words.starts_with(first)));

@@ -18,7 +18,7 @@ use crate::action::Running;
 use crate::answer::{Answer, Head, Switch};
 use crate::carrier::http1::client::{Http1Client, Phase};
 use crate::carrier::http2::stream::Http2Stream;
-use crate::carrier::output::{is_blocked, next_look};
+use crate::carrier::output::{is_blocked, next_output_check};
 use crate::carrier::{Progress, Rest};
 use crate::client::begins_with_header;
 use crate::connection::{ClientCarrier, ClientProtocol, Downstream};
@@ -603,9 +603,9 @@ impl Worker {
         }
     }
 
-    /// Looks at output that the client of a duplex action is slow to take: when to check again, or `None` if the client has taken
+    /// Checks output that the client of a duplex action is slow to take: when to check again, or `None` if the client has taken
     /// nothing for `timeout` or nothing is pending.
-    pub(crate) fn look_at_client<R: Reactor>(
+    pub(crate) fn check_client_output<R: Reactor>(
         &mut self,
         reactor: &mut R,
         to: Requester,
@@ -613,7 +613,7 @@ impl Worker {
     ) -> Option<Moment> {
         match (to.is_stream(), to.as_own()) {
             (true, _) => self.http2_clients.look(reactor, to, timeout),
-            (false, None) => next_look(reactor, to.sock, timeout),
+            (false, None) => next_output_check(reactor, to.sock, timeout),
             // A script that reads nothing for so long has forgotten its socket.
             (false, Some(_)) => None,
         }

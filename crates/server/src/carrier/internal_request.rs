@@ -55,7 +55,7 @@ pub(crate) struct AppSocket {
     pub(crate) app: u16,
     /// The number of its VM.
     pub(crate) life: u32,
-    /// The VM's name of the socket.
+    /// The VM's id of the socket.
     pub(crate) socket: SocketId,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct AppCaller {
     pub(crate) app: u16,
     /// The number of its VM.
     pub(crate) life: u32,
-    /// The VM's name of the request.
+    /// The VM's id of the request.
     pub(crate) operation: OperationId,
 }
 

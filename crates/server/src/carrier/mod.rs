@@ -7,7 +7,7 @@
 //! - `server.rs`: what the action `proxy` sends over connections to servers; what happens to those connections.
 //!
 //! For requests and responses, carriers call the actions in `action/mod.rs` (requests) and `action/proxy/response.rs` (responses of
-//! servers). Backpressure: a receiver states how much it takes (`body_room`), or that its output is blocked
+//! servers). Backpressure: a receiver reports how much it takes (`body_room`), or that its output is blocked
 //! (`is_client_blocked`, `is_server_blocked`); the producer pauses its source and is resumed by the receiver's
 //! `drained`. Cancellation: the carrier calls `cancel` if the requester is gone; the action calls
 //! `cut_response` or `abandon_server` if it gives up.

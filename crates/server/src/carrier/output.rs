@@ -16,31 +16,35 @@ pub(crate) fn is_blocked<R: Reactor>(reactor: &mut R, sock: SockId) -> bool {
 }
 
 /// How often blocked output is checked within its timeout.
-const LOOKS_PER_TIMEOUT: u32 = 4;
+const CHECKS_PER_TIMEOUT: u32 = 4;
 
 /// The time until the next check of blocked output, whose peer must take some of it within `timeout`.
-pub(crate) fn look_span(timeout: Span) -> Span {
-    timeout / LOOKS_PER_TIMEOUT
+pub(crate) fn check_span(timeout: Span) -> Span {
+    timeout / CHECKS_PER_TIMEOUT
 }
 
-/// Looks at output that its peer is slow to take. Returns when to check again, or `None` if the peer has taken nothing for
+/// Checks output that its peer is slow to take. Returns when to check again, or `None` if the peer has taken nothing for
 /// `timeout` or nothing is pending. The progress before the first check is unknown, so the timeout expires up to a quarter late.
-pub(crate) fn next_look<R: Reactor>(
+pub(crate) fn next_output_check<R: Reactor>(
     reactor: &mut R,
     sock: SockId,
     timeout: Span,
 ) -> Option<Moment> {
-    look_again_at(reactor.check_output_progress(sock), reactor.now(), timeout)
+    next_check_after(reactor.check_output_progress(sock), reactor.now(), timeout)
 }
 
-/// As `next_look`, after the look.
-pub(crate) fn look_again_at(look: OutputProgress, now: Moment, timeout: Span) -> Option<Moment> {
-    match look {
+/// As `next_output_check`, with the progress of the output.
+pub(crate) fn next_check_after(
+    progress: OutputProgress,
+    now: Moment,
+    timeout: Span,
+) -> Option<Moment> {
+    match progress {
         OutputProgress::Idle => None,
         OutputProgress::Emptied => Some(now.after(timeout)),
         OutputProgress::Pending { moved_at } => {
             let expires_at = moved_at.after(timeout);
-            (expires_at > now).then(|| expires_at.min(now.after(look_span(timeout))))
+            (expires_at > now).then(|| expires_at.min(now.after(check_span(timeout))))
         }
     }
 }

@@ -202,7 +202,7 @@ impl Worker {
     }
 
     /// Checks whether the server takes the request.
-    pub(crate) fn look_at_request<R: Reactor>(
+    pub(crate) fn check_request_output<R: Reactor>(
         &mut self,
         reactor: &mut R,
         up: Responder,
@@ -271,7 +271,7 @@ impl Worker {
     /// Notes that the server has not responded within `span`.
     pub(crate) fn note_silence<R: Reactor>(&mut self, reactor: &mut R, up: Responder, span: Span) {
         if up.is_stream() {
-            self.doubt_http2_server(reactor, up.sock, span);
+            self.retire_silent_http2_server(reactor, up.sock, span);
         }
     }
 
@@ -352,7 +352,7 @@ impl Worker {
     pub(crate) fn retire_upstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let now = reactor.now();
         if self.conns.server_protocol(sock) == Some(ServerProtocol::Http2) {
-            self.say_goodbye(reactor, sock);
+            self.send_goaway(reactor, sock);
             return self.close_upstream(reactor, sock);
         }
         let server = self.conns.upstream(sock).map(|up| (up.pool, up.server));

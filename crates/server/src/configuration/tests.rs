@@ -141,7 +141,7 @@ fn with_workers<T>(
         read: ReadConfig::new(Arc::clone(&arranged.config)),
         arranged,
         takeover: false,
-        look_ups: LookUps::default(),
+        lookups: Lookups::default(),
         managed: Vec::new(),
         operations: None,
     };

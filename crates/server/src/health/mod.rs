@@ -3,7 +3,7 @@
 //! ```text
 //!   prober.rs (thread "health")          admin/command.rs (set server)
 //!         | results of checks,                 | state, weight
-//!         | texts of agents                    |
+//!         | replies of agents                  |
 //!         v                                    v
 //!   roster.rs: one entry for each server of the process, whose statuses are mailed to every worker
 //!         v

@@ -64,7 +64,7 @@ impl View {
         (check.map(|(outcome, _)| outcome.is_success()), agent.map(|(result, _)| result.is_ok()))
     }
 
-    /// The part of the weight that the agent states, in percent.
+    /// The part of the weight that the agent reports, in percent.
     fn percent(&self) -> u16 {
         self.agent.as_ref().map_or(100, |agent| agent.state.percent)
     }
@@ -352,7 +352,7 @@ impl Roster {
         })
     }
 
-    /// Sets whether a server works, in place of its agent, until the agent states something else. Returns whether it has
+    /// Sets whether a server works, in place of its agent, until the agent reports something else. Returns whether it has
     /// an agent.
     ///
     /// # Errors

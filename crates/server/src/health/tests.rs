@@ -697,7 +697,7 @@ fn agent_and_operator_and_checks_must_agree() {
     stage.agents[0].manner = Manner::Agent(b"drain\n");
     stage.run(Span::from_secs(2));
     assert_eq!(state(&stage), (false, 5, ServerState::Drain));
-    // An operator ends the drain until the agent states it again, as when the agent is gone.
+    // An operator ends the drain until the agent reports it again, as when the agent is gone.
     stage.agents[0].manner = Manner::Down;
     stage.roster.set_state(place, ServerState::Ready).expect("it exists");
     stage.run(Span::from_secs(3));

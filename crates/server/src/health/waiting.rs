@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use tidegate_base::{Moment, Span};
 use tidegate_reactor::SockId;
 
-/// How often the log states that checks wait.
+/// How often the log says that checks wait.
 const LOG_SPAN: Span = Span::from_secs(60);
 
 /// The place of a check among those that wait.

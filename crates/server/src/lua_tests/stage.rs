@@ -158,8 +158,8 @@ impl Stage {
     }
 
     fn note_resumed(&mut self, resumed: Resumed) {
-        let Resumed { whose, what, verdict } = resumed;
-        match whose {
+        let Resumed { owner, what, verdict } = resumed;
+        match owner {
             CallbackOwner::Request { tag } => self.note_request(tag, verdict),
             CallbackOwner::Client { tag } => self.note_client(tag, verdict),
             CallbackOwner::Application if what == TEST => self.note_test(verdict),

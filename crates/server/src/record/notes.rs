@@ -1,4 +1,4 @@
-//! What carriers and actions note about requests under way.
+//! Facts that carriers and actions note about requests under way.
 //! In: facts, when they become known. Out: records with these facts.
 //! Never: costs anything but a test of a flag while nothing is recorded.
 
@@ -17,7 +17,7 @@ use crate::snapshot::Snapshot;
 use crate::worker::Worker;
 
 impl Worker {
-    /// The route of the request is known. It may be noted again.
+    /// The route of the request is known. May be called again with another route.
     #[inline]
     pub(crate) fn note_route(&mut self, to: Requester, route: usize) {
         if let Some(record) = self.record(to)
@@ -29,14 +29,14 @@ impl Worker {
         self.mark_requester(to);
     }
 
-    /// The query may contain the token of a client of a push hub, which the line must not contain.
+    /// Removes the query from the line if it contains the token of a client of a push hub.
     pub(crate) fn hide_token(&mut self, to: Requester) {
         if let Some(record) = self.record(to) {
             record.hide_token();
         }
     }
 
-    /// The request is identified. It may be noted again.
+    /// The id and the trace of the request are known. May be called again.
     pub(crate) fn note_identity(&mut self, to: Requester, identity: &Identity<'_>) {
         let has_spans = self.recorder.spans.is_some();
         if let Some(record) = self.record(to) {
@@ -134,7 +134,7 @@ impl Worker {
         }
     }
 
-    /// What the request holds of tables; `None` if its record began with other settings.
+    /// The entries that the request holds in tables; `None` if its record began with other settings.
     pub(crate) fn tracked(
         &mut self,
         to: Requester,

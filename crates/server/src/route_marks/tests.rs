@@ -1,4 +1,4 @@
-//! Marks of a worker in the simulator. Profiles are limited to the route `/marked` unless a test states otherwise.
+//! Marks of a worker in the simulator. Profiles are limited to the route `/marked` unless a test says otherwise.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;

@@ -1,4 +1,4 @@
--- The application of the simulation of look-ups: `/NAME/KIND` resolves a name.
+-- The application of the simulation of lookups: `/NAME/KIND` resolves a name.
 local function show(records, err)
   if not records then return "error: " .. err end
   local parts = {}
@@ -22,7 +22,7 @@ return {
         end)
       end
       for _, job in ipairs(jobs) do tide.wait(job) end
-      return response:finish(tostring(results.timeout) .. " " .. tostring(results["too many look-ups are in progress"]))
+      return response:finish(tostring(results.timeout) .. " " .. tostring(results["too many lookups are in progress"]))
     elseif name == "udp" then
       local socket = assert(tide.udp.connect("echo.example", 9000))
       assert(socket:send("hello"))

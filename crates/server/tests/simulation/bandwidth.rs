@@ -1,5 +1,5 @@
 //! Routes with `bandwidth`: bodies that are transferred at a stated rate, in virtual time.
-//! In: bodies in both directions, over HTTP/1.1 and HTTP/2 on both sides. Out: what each test's name states.
+//! In: bodies in both directions, over HTTP/1.1 and HTTP/2 on both sides. Out: what each test's name says.
 
 use tidegate_base::{Moment, Span};
 use tidegate_reactor::SimPeer;
@@ -252,7 +252,7 @@ fn fixed_response_is_sent_at_the_rate_of_its_route() {
 }
 
 #[test]
-fn client_that_leaves_a_limited_transfer_leaves_nothing_behind() {
+fn client_that_leaves_a_limited_transfer_releases_its_state() {
     scene().listener(LISTENER).pool(POOL).run(|stage| {
         for path in ["/down", "/made?s=1000000"] {
             let client = stage.dial();

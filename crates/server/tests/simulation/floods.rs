@@ -1,6 +1,6 @@
 //! Shortage of slots: floods of clients that hold connections without using them, and requests for whose server connection
 //! no slot is free.
-//! In: scenes of `stage.rs` with few slots. Out: what each test's name states.
+//! In: scenes of `stage.rs` with few slots. Out: what each test's name says.
 //! Invariant of all floods: clients that are being served lose no connection and no response.
 
 use tidegate_base::{Address, Span};

@@ -1,5 +1,5 @@
 //! Harmless violations of HTTP by clients: their requests are served; too many violations end the connection gracefully.
-//! In: requests and frames with such violations. Out: what each test's name states.
+//! In: requests and frames with such violations. Out: what each test's name says.
 
 use tidegate_base::limits::HTTP1_GLITCHES_MAX;
 use tidegate_wire::http2::ErrorCode;

@@ -1,5 +1,5 @@
 //! Named cases of HTTP/2 on the simulator, and attackers together with victims.
-//! In: connections of clients that speak HTTP/2. Out: what each test's name states.
+//! In: connections of clients that speak HTTP/2. Out: what each test's name says.
 //! Limits: `STEPS_MAX` steps of an attack, each with up to `STEP_BYTES` bytes.
 //! Invariant of all attacks: the victims' requests succeed, and the attacker's connection ends.
 
@@ -461,7 +461,7 @@ fn responses_that_come_in_one_turn_leave_at_once() {
 }
 
 #[test]
-fn client_that_ends_in_the_middle_of_an_upload_leaves_nothing() {
+fn client_that_ends_in_the_middle_of_an_upload_releases_its_state() {
     h2c().run(|stage| {
         let mut client = Speaker::new(stage);
         let stream = client.request("POST", "/p", false, |_| {});

@@ -1,5 +1,5 @@
 //! Named cases of HTTP/2 on server connections on the simulator, and servers that attack.
-//! In: servers that speak HTTP/2. Out: what each test's name states.
+//! In: servers that speak HTTP/2. Out: what each test's name says.
 //! Limits: `STEPS_MAX` steps of an attack.
 //! Invariant of all attacks: the request fails with 502, the connection ends, and the next request succeeds.
 

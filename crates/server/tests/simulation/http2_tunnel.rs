@@ -1,5 +1,5 @@
 //! WebSockets of clients of both versions of HTTP, over HTTP/2 to their server (RFC 8441).
-//! In: requests for a WebSocket; servers that take them, or do not. Out: what each test's name states.
+//! In: requests for a WebSocket; servers that take them, or do not. Out: what each test's name says.
 //! Invariant: after each case the worker holds nothing.
 
 use tidegate_base::Span;

@@ -1,5 +1,5 @@
 //! WebSocket over HTTP/2 (RFC 8441) on the simulator: the action `echo`, and tunnels to a server of HTTP/1.1.
-//! In: extended CONNECT and DATA of a client. Out: what each test's name states.
+//! In: extended CONNECT and DATA of a client. Out: what each test's name says.
 //! Invariant: after each case the worker holds nothing.
 
 use tidegate_base::Span;

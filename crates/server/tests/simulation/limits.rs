@@ -1,5 +1,5 @@
 //! Limits of clients: requests that wait before they are refused; connections and requests of one address.
-//! In: clients above their limit, over HTTP/1.1 and HTTP/2. Out: what each test's name states.
+//! In: clients above their limit, over HTTP/1.1 and HTTP/2. Out: what each test's name says.
 
 use tidegate_base::Span;
 use tidegate_reactor::{Peer, SimPeer};

@@ -1,6 +1,6 @@
 //! Lua applications over HTTP/2, and on several workers.
-//! In: scripts, clients. Out: what each test's name states.
-//! Limits: the turns that each test states.
+//! In: scripts, clients. Out: what each test's name says.
+//! Limits: the turns that each test sets.
 //! Invariant: after a run the workers hold nothing.
 
 use tidegate_base::Span;

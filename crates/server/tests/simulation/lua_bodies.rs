@@ -1,5 +1,5 @@
 //! Bodies of responses that a hook changes: backpressure, bounds and ends, over HTTP/1.1 and HTTP/2 on both sides.
-//! In: servers with large bodies, clients that read or do not. Out: what each test's name states.
+//! In: servers with large bodies, clients that read or do not. Out: what each test's name says.
 
 use tidegate_base::Span;
 use tidegate_base::limits::OUTPUT_BYTES_MAX;

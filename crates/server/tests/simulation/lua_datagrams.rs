@@ -82,7 +82,7 @@ fn scripts_talk_over_datagrams() {
         ("/long", "error: a datagram has up to 65507 bytes"),
         ("/most", "65507"),
         ("/forbidden", "error: the address is not among `udp` of the application"),
-        ("/name", "error: not an address: this is not a name of DNS"),
+        ("/name", "error: not an address: not a valid DNS name"),
         ("/flood", "64 kept, then hello"),
         ("/closed", "nil closed closed"),
         ("/busy", "error: socket busy"),

@@ -1,4 +1,4 @@
-//! Look-ups of names by Lua applications.
+//! Lookups of names by Lua applications.
 //! In: name servers of the simulated network, with faults. Out: what scripts get; what a worker holds although nothing is
 //! in progress.
 //! Invariant: nothing is random except for the seed.
@@ -157,14 +157,14 @@ fn scripts_look_names_up() {
         ("/broken.example", "error: the name servers cannot answer"),
         ("/garbled.example", "error: the name servers cannot answer"),
         ("/silent.example", "error: timeout"),
-        ("/a..b", "error: this is not a name of DNS"),
-        ("/a%20b", "error: this is not a name of DNS"),
+        ("/a..b", "error: not a valid DNS name"),
+        ("/a%20b", "error: not a valid DNS name"),
     ] {
         let response = get(&mut process, &mut servers, target);
         assert!(response.starts_with(expected), "{target}: {response}");
     }
     let many = get(&mut process, &mut servers, "/many");
-    assert_eq!(many, "128 72", "the look-ups of one application");
+    assert_eq!(many, "128 72", "the lookups of one application");
     process.workers[0].stop(Span::ZERO);
     pass(&mut process, &mut servers, Span::from_secs(1));
     process.finish(Vec::new());
@@ -242,7 +242,7 @@ fn hooks_and_sockets_use_names() {
 }
 
 #[test]
-fn look_up_of_earlier_code_gets_its_result() {
+fn lookup_of_earlier_code_gets_its_result() {
     let mut run = Reloaded::of(FILE, 1);
     let client = begin(&run.process, "/n5.example");
     // Its query waits in the socket of a server that is slow.
@@ -252,7 +252,7 @@ fn look_up_of_earlier_code_gets_its_result() {
     pass(&mut run.process, &mut servers, Span::from_millis(100));
     assert!(String::from_utf8_lossy(&client.receive()).contains("10.0.0.5 "));
     drop(client);
-    // A stop ends the look-ups that nothing answers.
+    // A stop ends the lookups that nothing answers.
     let client = begin(&run.process, "/silent.example");
     pass(&mut run.process, &mut servers, Span::from_millis(100));
     assert_eq!(run.process.workers[0].worker.leftovers().lookups, 1);
@@ -263,7 +263,7 @@ fn look_up_of_earlier_code_gets_its_result() {
 }
 
 #[test]
-fn look_ups_end_and_never_mix_whatever_the_network_does() {
+fn lookups_end_and_never_mix_whatever_the_network_does() {
     let (mut found, mut failed) = (0, 0);
     for seed in 0..SEEDS {
         for response in storm(seed) {

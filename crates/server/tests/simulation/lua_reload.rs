@@ -1,6 +1,6 @@
 //! Other code for a Lua application while requests and WebSocket connections are open.
-//! In: scripts, clients, reloads. Out: what each test's name states.
-//! Limits: the turns that each test states.
+//! In: scripts, clients, reloads. Out: what each test's name says.
+//! Limits: the turns that each test sets.
 //! Invariant: after a run the workers hold nothing, VMs of earlier code included.
 
 use std::collections::VecDeque;

@@ -96,7 +96,7 @@ fn client_with_many_requests_does_not_hold_up_another_one() {
 }
 
 #[test]
-fn client_that_leaves_while_its_request_waits_leaves_nothing() {
+fn client_that_leaves_while_its_request_waits_releases_its_state() {
     let mut scene = Scene::new();
     let clients: Vec<SimPeer> = (0..4).map(|_| scene.dial()).collect();
     scene.turns(4);

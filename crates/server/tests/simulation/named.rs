@@ -1,5 +1,5 @@
 //! Named cases that need virtual time, faults or a look inside the worker; all others are scene files.
-//! In: scenes of `stage.rs`. Out: what each test's name states.
+//! In: scenes of `stage.rs`. Out: what each test's name says.
 
 use tidegate_base::{Address, Span};
 use tidegate_reactor::{Faults, LeavingListeners, SimPeer};
@@ -854,7 +854,7 @@ fn refused_requests_are_recorded_with_their_route_and_reason() {
             stage.pass(Span::from_millis(10));
             drop(client.receive());
         }
-        let text = stage.harness.log.as_ref().expect("it records").take_text();
+        let text = stage.harness.log.as_ref().expect("it records").take_string();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 4, "{text}");
         for (line, reason) in [

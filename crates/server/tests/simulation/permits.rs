@@ -1,5 +1,5 @@
 //! Two workers that share the permits of a server while neither has room for a connection to it.
-//! In: requests that wait for room. Out: what each test's name states.
+//! In: requests that wait for room. Out: what each test's name says.
 //! Limits: `MAILS_PER_SECOND_MAX`, one mail in `MAIL_SPAN`.
 
 use tidegate_base::{Address, Moment, Span};

@@ -1,6 +1,6 @@
 //! Push hubs of several workers: subscribers by URL that come, go, are slow or come back; requests to the API.
-//! In: seeds of their own. Out: what each test's name states.
-//! Limits: the turns that each test states.
+//! In: seeds of their own. Out: what each test's name says.
+//! Limits: the turns that each test sets.
 //! Invariant: after a run the workers hold nothing.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,6 @@
 //! Push clients whose hub asks a backend that is slow, silent, sends nonsense, or is not there.
-//! In: seeds, the scripts of the tests. Out: what each test's name states.
-//! Limits: the turns that each test states.
+//! In: seeds, the scripts of the tests. Out: what each test's name says.
+//! Limits: the turns that each test sets.
 //! Invariant: after a run the workers hold nothing.
 
 use tidegate_base::{Address, Prng, Span};

@@ -1,5 +1,5 @@
 //! Channels with `cache`: what each kind of subscriber gets at once.
-//! In: subscribers that come while messages are published. Out: what each test's name states.
+//! In: subscribers that come while messages are published. Out: what each test's name says.
 //! Invariant: a subscriber gets the newest message, and then each message after it, once and in order.
 
 use crate::push::{Client, Process};

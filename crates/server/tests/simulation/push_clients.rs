@@ -1,6 +1,6 @@
 //! Clients of the client protocol of push hubs: without WebSocket, and those that do not answer.
-//! In: requests, pings that are due. Out: what each test's name states.
-//! Limits: the turns that each test states.
+//! In: requests, pings that are due. Out: what each test's name says.
+//! Limits: the turns that each test sets.
 //! Invariant: after a run the workers hold nothing.
 
 use tidegate_base::Span;
@@ -36,7 +36,7 @@ impl Stream {
         stream
     }
 
-    /// Waits for a text, and forgets everything until its end.
+    /// Waits for a string, and forgets everything until its end.
     pub(crate) fn wait_for(&mut self, process: &mut Process, wanted: &str) -> String {
         for _ in 0..1000 {
             self.text.push_str(&String::from_utf8_lossy(&self.peer.receive()));

@@ -1,5 +1,5 @@
 //! Publications to clients that have negotiated permessage-deflate.
-//! In: offers of clients, publications. Out: what each test's name states.
+//! In: offers of clients, publications. Out: what each test's name says.
 //! Invariant: each client gets each message, whatever the others have negotiated.
 
 use crate::push::{Client, Process};

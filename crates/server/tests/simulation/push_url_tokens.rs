@@ -1,5 +1,5 @@
 //! Clients that subscribe by URL with a token, in the query or in a cookie.
-//! In: valid, foreign and expired tokens. Out: what each test's name states.
+//! In: valid, foreign and expired tokens. Out: what each test's name says.
 //! Invariant: a client gets the messages of a channel only if its token permits it.
 
 use tidegate_base::Span;

@@ -1,5 +1,5 @@
 //! Clients of push hubs whose tokens name channels, while messages are published in these channels.
-//! In: tokens, publications, a worker that answers late. Out: what each test's name states.
+//! In: tokens, publications, a worker that answers late. Out: what each test's name says.
 //! Invariant: nothing comes before the reply to `connect`, and each channel continues behind the position in it.
 
 use std::collections::{BTreeMap, BTreeSet};

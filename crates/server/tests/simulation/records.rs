@@ -32,7 +32,7 @@ impl Records {
     /// Takes the lines that the workers have written.
     pub fn collect(&mut self) {
         for batch in &self.batches {
-            self.lines.push_str(&batch.take_text());
+            self.lines.push_str(&batch.take_string());
         }
     }
 

@@ -67,7 +67,7 @@ fn removed_listener_ends_its_connections_after_their_responses() {
     with_second_listener().run(|stage| {
         let second = stage.harness.bound[1].clone();
         let dial = |stage: &Stage| stage.net.dial(&second).expect("the worker listens");
-        let (idle, busy, newcomer) = (dial(stage), dial(stage), dial(stage));
+        let (idle, busy, new_client) = (dial(stage), dial(stage), dial(stage));
         stage.hello(&idle);
         let origin = stage.forward(&busy, GET);
         // In the backlog, not accepted yet.
@@ -77,7 +77,7 @@ fn removed_listener_ends_its_connections_after_their_responses() {
         assert_status(200, &answer);
         assert!(answer.to_lowercase().contains("connection: close"), "{answer}");
         stage.wait_finished(&busy);
-        for client in [&newcomer, &waiting] {
+        for client in [&new_client, &waiting] {
             let answer = stage.hello(client);
             assert!(answer.to_lowercase().contains("connection: close"), "{answer}");
             stage.wait_finished(client);

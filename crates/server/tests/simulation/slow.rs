@@ -1,5 +1,5 @@
 //! Slow peers that make progress: the body timeout and the reactor's close must not cut them off.
-//! In: peers that read a few bytes shortly before each timeout. Out: what each test's name states.
+//! In: peers that read a few bytes shortly before each timeout. Out: what each test's name says.
 //! Limits: `DRIPS_MAX` reads of one peer.
 
 use tidegate_base::Span;
@@ -345,7 +345,7 @@ fn request_takes_a_server_once_its_buffer_is_full_or_its_body_complete() {
 }
 
 #[test]
-fn client_that_leaves_or_errs_while_its_request_is_buffered_leaves_nothing_behind() {
+fn client_that_leaves_or_errs_while_its_request_is_buffered_releases_its_state() {
     scene().pool("request-buffer = \"1KiB\"").run(|stage| {
         let head = b"POST /p HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n";
         let clients = [stage.dial(), stage.dial(), stage.dial()];

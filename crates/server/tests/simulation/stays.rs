@@ -1,5 +1,5 @@
 //! Requests with the same key stay with one server (`sticky = { by = ... }`).
-//! In: clients with a field that names their user, or with the cookie of a server; two servers. Out: what each test's name states.
+//! In: clients with a field that names their user, or with the cookie of a server; two servers. Out: what each test's name says.
 
 use tidegate_base::{Address, Span};
 use tidegate_reactor::{SimPeer, SimServer};

@@ -171,7 +171,7 @@ fn body_of_a_request_whose_token_waited_follows() {
 }
 
 #[test]
-fn client_that_leaves_while_its_token_waits_leaves_nothing() {
+fn client_that_leaves_while_its_token_waits_releases_its_state() {
     let mut scene = Scene::new();
     let clients: Vec<SimPeer> = (0..8).map(|_| scene.dial()).collect();
     scene.turns(4);

@@ -11,7 +11,7 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// The command and the lines that follow it, if the words are a command with files.
 ///
 /// # Errors
-/// A text to print: a file cannot be used.
+/// A string to print: a file cannot be used.
 pub(super) fn with_lines(words: &str) -> Result<Option<(String, String)>, String> {
     let words: Vec<&str> = words.split_ascii_whitespace().collect();
     let ["set", kind @ ("tls" | "ssl"), "cert", name, paths @ ..] = words.as_slice() else {

@@ -76,13 +76,13 @@ pub struct Place {
 }
 
 impl Place {
-    /// The interface at an address; the error is a text to print.
+    /// The interface at an address; the error is a string to print.
     pub fn at(at: &str, token_file: Option<&Path>, tls: &TlsArgs) -> Result<Self, String> {
         let (at, token_file) = (at.to_owned(), token_file.map(Path::to_owned));
         Ok(Self { at, token_file, tls: tls.read(None)? })
     }
 
-    /// The interface that the command line names; the error is a text to print.
+    /// The interface that the command line names; the error is a string to print.
     pub fn of(
         at: Option<&str>,
         config: Option<&Path>,
@@ -121,7 +121,7 @@ impl Place {
         Self { at: at.to_owned(), ..self.clone() }
     }
 
-    /// Sends one command. Returns its reply; the error is a text to print.
+    /// Sends one command. Returns its reply; the error is a string to print.
     pub fn order(&self, command: &str, timeout: Duration) -> Result<String, String> {
         let at = &self.at;
         let reply = self.send(command, timeout).map_err(|error| {

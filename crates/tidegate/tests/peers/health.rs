@@ -202,7 +202,7 @@ fn agent_changes_the_share_of_its_server() {
     let metrics = run_well(curl().arg(format!("http://{}/metrics", checked.admin)));
     let labels = format!("{{pool=\"app\",server=\"{}\"}}", checked.first.address);
     assert!(metrics.contains(&format!("\ntidegate_server_weight{labels} 4\n")), "{metrics}");
-    // An operator takes one server out, whatever the agent states.
+    // An operator takes one server out, whatever the agent reports.
     checked.ctl(&["set", "server", &server, "state", "maint"]);
     say("ready up\n");
     checked.wait_for(true, "last_agt", "ready up");

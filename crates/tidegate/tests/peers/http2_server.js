@@ -34,7 +34,7 @@ function echo(stream) {
   stream.pipe(stream);
 }
 
-// Counts the request, and states the sum in a trailer too.
+// Counts the request, and sends the sum in a trailer too.
 function count(stream) {
   let size = 0;
   let trailers = [];

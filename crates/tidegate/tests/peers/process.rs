@@ -18,7 +18,7 @@ pub use tidegate_testing::run;
 /// Longest wait until a program is ready.
 const READY_MAX: Duration = Duration::from_secs(30);
 /// Time between two checks whether a program is ready.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+const POLL_EVERY: Duration = Duration::from_millis(10);
 
 /// The path of the program; panics with the name of its package if it is missing.
 pub fn program(name: &str, package: &str) -> PathBuf {
@@ -142,7 +142,7 @@ impl Process {
                 panic!("the process exited ({status}) before it was {what}");
             }
             assert!(begin.elapsed() < READY_MAX, "not {what} for {READY_MAX:?}");
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(POLL_EVERY);
         }
     }
 

@@ -13,7 +13,7 @@ use crate::message::{Broken, Framing, Message, MessageReader, stated_framing};
 
 /// Reads and scripts that take longer have failed. The limit keeps a test from hanging.
 const READ_MAX: Duration = Duration::from_secs(30);
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
+const POLL_EVERY: Duration = Duration::from_millis(2);
 
 /// One step of a scripted response.
 #[derive(Clone, Debug)]
@@ -88,7 +88,7 @@ impl Origin {
         let began = Instant::now();
         while self.shared.playing.load(Ordering::SeqCst) > 0 {
             assert!(began.elapsed() < READ_MAX, "a script never ends");
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(POLL_EVERY);
         }
     }
 
@@ -216,7 +216,7 @@ fn wait_until_read(stream: &TcpStream) {
     let began = Instant::now();
     while queued_bytes(own, other, Queue::Sent) + queued_bytes(other, own, Queue::Received) > 0 {
         assert!(began.elapsed() < READ_MAX, "the proxy does not read what was sent");
-        std::thread::sleep(LOOK_AGAIN);
+        std::thread::sleep(POLL_EVERY);
     }
 }
 

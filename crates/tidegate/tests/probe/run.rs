@@ -234,9 +234,9 @@ impl Probe {
 /// Whether `what` becomes true. It is checked for 30 s, far longer than a working process needs.
 fn comes_true(mut what: impl FnMut() -> bool) -> bool {
     const LOOKS_MAX: usize = 150;
-    const LOOK_AGAIN: Duration = Duration::from_millis(200);
+    const POLL_EVERY: Duration = Duration::from_millis(200);
     (0..LOOKS_MAX).any(|_| {
-        std::thread::sleep(LOOK_AGAIN);
+        std::thread::sleep(POLL_EVERY);
         what()
     })
 }

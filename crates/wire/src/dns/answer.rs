@@ -62,7 +62,7 @@ pub fn decode_answer(question: &Question, id: u16, message: &[u8]) -> Result<Ans
     if !is_own {
         return Err(Fault::Foreign);
     }
-    // A server that ignores the size which the query states could fill the memory of all that keep answers.
+    // A server that ignores the size which the query announces could fill the memory of all that keep answers.
     if flags & TRUNCATED != 0 || message.len() > usize::from(ANSWER_BYTES_MAX) {
         return Ok(Answer::Truncated);
     }

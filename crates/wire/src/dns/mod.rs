@@ -13,7 +13,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 pub use answer::{Fault, decode_answer};
 pub use name::NAME_BYTES_MAX;
 
-/// Maximum size in bytes of an answer, which a query states. Fragments are avoided, because others could forge them.
+/// Maximum size in bytes of an answer, which a query announces. Fragments are avoided, because others could forge them.
 pub const ANSWER_BYTES_MAX: u16 = 1232;
 /// Records of an answer that are read.
 pub const RECORDS_MAX: usize = 128;
@@ -118,7 +118,7 @@ pub enum Record {
         /// The name of the host, without the dot at its end.
         target: String,
     },
-    /// A text: its strings, one after the other.
+    /// A TXT record: its strings, one after the other.
     Txt(Vec<u8>),
 }
 
@@ -139,7 +139,7 @@ pub enum Answer {
         /// How long this may be kept (RFC 2308).
         seconds: u32,
     },
-    /// The answer does not fit a datagram of the size that the query states, or is longer.
+    /// The answer does not fit a datagram of the size that the query announces, or is longer.
     Truncated,
     /// The server cannot answer: the code of RFC 1035 section 4.1.1.
     Failed(u8),

@@ -1,5 +1,5 @@
 //! Names in DNS messages: labels with their lengths, and pointers to earlier names.
-//! In: texts; bytes. Out: bytes; texts in lower case.
+//! In: strings; bytes. Out: bytes; strings in lower case.
 //! Never: follows a pointer that does not lead backwards.
 //! Limits: `NAME_BYTES_MAX` of a name, 63 of a label.
 

@@ -1,7 +1,7 @@
 //! Encodes the head of a response, and content that the proxy itself generates, for a client of HTTP/1.
 //! In: the calls of `ResponseSink`. Out: bytes appended to a buffer; how the body that follows is framed, and
 //! whether the connection closes after it.
-//! Never: states two framings; closes a connection without `close` in Connection.
+//! Never: sends two framings; closes a connection without `close` in Connection.
 
 use super::encode::{encode_field, encode_field_u64, encode_status_line};
 use crate::message::{BodyLength, ResponseSink, Version};

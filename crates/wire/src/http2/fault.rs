@@ -73,7 +73,7 @@ impl Fault {
         self.kind.code()
     }
 
-    /// A short message that states what is wrong.
+    /// A short message that describes the error.
     #[must_use]
     pub const fn reason(self) -> &'static str {
         self.kind.reason()
@@ -146,7 +146,7 @@ macro_rules! fault_kinds {
                 match self { $(Self::$name => ErrorCode::$code,)* }
             }
 
-            /// A short message that states what is wrong.
+            /// A short message that describes the error.
             #[must_use]
             pub const fn reason(self) -> &'static str {
                 match self { $(Self::$name => $reason,)* }

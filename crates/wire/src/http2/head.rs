@@ -30,7 +30,7 @@ use tidegate_base::limits::{HEADER_FIELDS_MAX, HOST_BYTES_MAX, TRAILER_BYTES_MAX
 pub struct Request<'a> {
     /// The head as an HTTP/1 decoder would return it. A body whose length is not stated is `Streamed`.
     pub head: RequestHead<'a>,
-    /// The scheme that the client states: http or https, in any case.
+    /// The scheme that the client sends: http or https, in any case.
     pub scheme: &'a str,
 }
 
@@ -441,7 +441,7 @@ fn check_value(value: &[u8]) -> Result<(), FaultKind> {
 }
 
 impl FieldArena {
-    /// The block as a request head. `ends` states whether the request ends with it.
+    /// The block as a request head. `ends` says whether the request ends with it.
     pub(super) fn request(&self, config: &Config, ends: bool) -> Result<Request<'_>, FaultKind> {
         let fields = self.table();
         let token = self.pseudo(Pseudo::Method).ok_or(FaultKind::PseudoFieldMissing)?;

@@ -37,7 +37,7 @@ impl WriteQueue {
     }
 
     /// Removes and returns the next stream whose window is open. `initial_window` is the peer's; `connection_window` is the
-    /// number of bytes that the connection may send. `uses_priorities` states whether the client has stated any.
+    /// number of bytes that the connection may send. `uses_priorities` says whether the client has stated any.
     pub(super) fn pop(
         &mut self,
         streams: &mut Streams,

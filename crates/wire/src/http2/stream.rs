@@ -57,7 +57,7 @@ pub(super) struct Stream {
     pub(super) is_head_request: bool,
     /// The request was CONNECT.
     pub(super) is_connect: bool,
-    /// The peer's message cannot have a body, whatever Content-Length states.
+    /// The peer's message cannot have a body, whatever Content-Length says.
     pub(super) has_no_body: bool,
     /// The stream is in the write queue.
     pub(super) is_queued: bool,
@@ -74,7 +74,7 @@ pub(super) struct Stream {
     pub(super) receive: ReceiveWindow,
     /// Bytes by which `receive` grew; returned to the connection's pool when the stream ends.
     pub(super) grown: u32,
-    /// Bytes of the peer's body that are missing; `UNSTATED` if it states no length.
+    /// Bytes of the peer's body that are missing; `UNSTATED` if it has no length.
     missing: u64,
 }
 

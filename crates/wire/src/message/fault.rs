@@ -19,7 +19,7 @@ impl Fault {
         self.kind.status()
     }
 
-    /// A short message for the peer that states what is wrong.
+    /// A short message for the peer that describes the error.
     #[must_use]
     pub const fn reason(self) -> &'static str {
         self.kind.reason()
@@ -64,7 +64,7 @@ macro_rules! fault_kinds {
                 match self { $(Self::$name => $status,)* }
             }
 
-            /// A short message for the peer that states what is wrong.
+            /// A short message for the peer that describes the error.
             #[must_use]
             pub const fn reason(self) -> &'static str {
                 match self { $(Self::$name => $reason,)* }

@@ -47,7 +47,7 @@ impl RequestKind {
 pub(crate) const LENGTH_MAX: u64 = i64::MAX as u64;
 
 /// The length of a response's body, and whether the connection can be reused after it: false if the body ends with the
-/// connection, or if a response that cannot have a body states a length (RFC 9112 section 6.3). `stated` is the framing in its
+/// connection, or if a response that cannot have a body has a length (RFC 9112 section 6.3). `stated` is the framing in its
 /// fields.
 #[inline]
 pub(crate) fn response_length(
@@ -56,7 +56,7 @@ pub(crate) fn response_length(
     request: RequestKind,
 ) -> (BodyLength, bool) {
     if matches!(status, 100..=199 | 204) || (request.is_connect && matches!(status, 200..=299)) {
-        // RFC 9112 section 6.1 forbids a length here; a server that states one may also send a body.
+        // RFC 9112 section 6.1 forbids a length here; a server that sends one may also send a body.
         let fits = matches!(stated, BodyLength::UntilClose | BodyLength::Length(0));
         return (BodyLength::None, fits);
     }
@@ -82,7 +82,7 @@ pub(crate) fn content_length(
     decode_length(value).map(Some)
 }
 
-/// The length of a message that states it more than once. RFC 9112 section 6.3 allows recipients to accept
+/// The length of a message with several lengths. RFC 9112 section 6.3 allows recipients to accept
 /// identical values. Requests with them are rejected, because no client has a reason to send them.
 #[cold]
 fn listed_content_length(

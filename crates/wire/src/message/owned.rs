@@ -23,7 +23,7 @@ type Part = Range<usize>;
 /// The head of a request.
 #[derive(Debug)]
 pub struct OwnedHead {
-    /// The texts of the head: method, target, path, query, host, protocol and names of fields, and replaced paths and queries.
+    /// The strings of the head: method, target, path, query, host, protocol and names of fields, and replaced paths and queries.
     text: String,
     /// The values of the fields.
     values: Vec<u8>,

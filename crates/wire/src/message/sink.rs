@@ -50,7 +50,7 @@ pub trait ResponseSink {
     /// Whether trailer fields may follow a `Streamed` body.
     fn takes_trailers(&self) -> bool;
 
-    /// Whether the head itself can end the response, so that a response without a body states no length.
+    /// Whether the head itself can end the response, so that a response without a body has no length.
     fn ends_with_head(&self) -> bool {
         false
     }

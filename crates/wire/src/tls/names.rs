@@ -58,7 +58,7 @@ fn read_common_names(subject: &[u8], names: &mut Vec<String>) -> Option<()> {
 }
 
 /// The text of a common name. In the other kinds of strings, such as BMPString, a character takes several bytes: as UTF-8, `ab` would
-/// be a text of four characters, two of them NUL.
+/// be a string of four characters, two of them NUL.
 fn common_name(tag: u8, value: &[u8]) -> Option<&str> {
     let is_allowed = match tag {
         UTF8_STRING => true,

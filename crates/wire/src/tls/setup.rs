@@ -1,6 +1,6 @@
 //! The faults of TLS settings, for the operator.
-//! In: errors of rustls about keys, chains and lists. Out: one closed enum; texts that name the fix.
-//! Never: puts secret bytes into a text.
+//! In: errors of rustls about keys, chains and lists. Out: one closed enum; messages that name the fix.
+//! Never: puts secret bytes into a string.
 
 use rustls::pki_types::pem;
 

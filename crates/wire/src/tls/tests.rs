@@ -597,7 +597,7 @@ fn names_of_a_certificate_are_its_common_names_and_dns_names() {
     assert_eq!(names_of(None, &["a.example", "*.b.example"]), whole(&["a.example", "*.b.example"]));
     let printable = rcgen::string::PrintableString::try_from("bob").unwrap();
     assert_eq!(names_of(Some(DnValue::PrintableString(printable)), &[]), whole(&["bob"]));
-    // As UTF-8, these are texts with NUL.
+    // As UTF-8, these are strings with NUL.
     let broad = rcgen::string::BmpString::try_from("bob").unwrap();
     assert_eq!(names_of(Some(DnValue::BmpString(broad)), &["a.example"]), None);
     let broad = rcgen::string::UniversalString::try_from("bob").unwrap();

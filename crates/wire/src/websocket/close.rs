@@ -23,7 +23,7 @@ impl CloseCode {
     pub const PROTOCOL_ERROR: Self = Self(1002);
     /// The endpoint cannot accept this type of data.
     pub const UNSUPPORTED_DATA: Self = Self(1003);
-    /// The data of a message does not match its type, for example a text that is not UTF-8.
+    /// The data of a message does not match its type, for example a text message that is not UTF-8.
     pub const INVALID_DATA: Self = Self(1007);
     /// The peer broke a rule of the endpoint.
     pub const POLICY_VIOLATION: Self = Self(1008);
@@ -61,7 +61,7 @@ impl CloseCode {
 pub struct Close<'a> {
     /// Why the connection closes.
     pub code: CloseCode,
-    /// A text for logs; often empty.
+    /// A message for logs; often empty.
     pub reason: &'a str,
 }
 

@@ -1,7 +1,7 @@
 //! Decodes the frames of a connection (RFC 6455 sections 5 to 7).
 //! In: received bytes, split anywhere. Out: pieces of messages and whole control frames as [`Event`]s that
 //! borrow from the input, or a `Fault`.
-//! Never: copies the data of a message, except a character of a text that two pieces split; allocates, except
+//! Never: copies the data of a message, except a character of a text message that two pieces split; allocates, except
 //! for a control frame whose payload arrives in several pieces.
 //! Limits: those in [`Limits`]; they hold before any payload is read.
 //! Invariant: how the input is split changes neither the messages nor the fault; each call consumes at least one

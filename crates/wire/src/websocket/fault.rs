@@ -76,7 +76,7 @@ macro_rules! fault_kinds {
                 match self { $(Self::$name => Blame::$blame,)* }
             }
 
-            /// A short message for the peer that states what is wrong.
+            /// A short message for the peer that describes the error.
             #[must_use]
             pub const fn reason(self) -> &'static str {
                 match self { $(Self::$name => $reason,)* }

@@ -88,7 +88,7 @@ impl Refusal {
         }
     }
 
-    /// A short message for the client that states what is wrong.
+    /// A short message for the client that describes the error.
     #[must_use]
     pub const fn reason(self) -> &'static str {
         match self {

@@ -1,5 +1,5 @@
 //! Checks text that arrives in pieces (RFC 6455 section 8.1).
-//! In: pieces of a text. Out: the text of each piece as `str`, without a character that its end splits.
+//! In: pieces of a text message. Out: the text of each piece as `str`, without a character that its end splits.
 //! Never: delays a fault: a byte that no valid text could have here is reported with its piece.
 //! Limits: holds at most three bytes of a split character.
 

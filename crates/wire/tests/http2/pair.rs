@@ -16,7 +16,7 @@ struct Plan {
     has_trailers: bool,
     /// The client resets the stream after this many bytes of the response.
     reset_after: Option<usize>,
-    /// The urgency that the client states.
+    /// The urgency that the client sends.
     urgency: u8,
 }
 

@@ -88,7 +88,7 @@ fn group_5_fragments_are_joined_and_wrong_orders_rejected() {
     }
 }
 
-/// The texts of complete messages, and whether they are valid UTF-8 (cases 6.2 and 6.5 to 6.23).
+/// Complete text messages, and whether they are valid UTF-8 (cases 6.2 and 6.5 to 6.23).
 const SEQUENCES: &[(&[u8], bool)] = &[
     (b"Hello-\xc2\xb5@\xc3\x9f\xc3\xb6\xc3\xa4\xc3\xbc\xc3\xa0\xc3\xa1-UTF-8!!", true),
     (b"\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5", true),

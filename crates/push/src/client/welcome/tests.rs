@@ -255,7 +255,7 @@ fn owner_that_refuses_a_channel_fails_connect() {
 }
 
 #[test]
-fn client_that_leaves_while_owners_are_asked_leaves_nothing() {
+fn client_that_leaves_while_owners_are_queried_releases_its_state() {
     let mut fixture = Fixture::new(Codec::Json);
     let far = fixture.channel(1);
     assert_eq!(fixture.connect(&format!("{{\"channels\":[\"{far}\"]}}"), ""), "");

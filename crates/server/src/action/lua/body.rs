@@ -33,7 +33,7 @@ pub(crate) struct BodyHook {
 pub(crate) struct ExchangeHook {
     /// The request of the hook.
     pub(in crate::action) request: Id<ScriptedRequest>,
-    /// Whether the server is not read until the script has read.
+    /// The server is not read until the script has read.
     pub(in crate::action) is_full: bool,
 }
 
@@ -103,8 +103,8 @@ impl Worker {
         });
     }
 
-    /// Ends the part of the exchange in a response whose body is complete. If the hook still runs, its request becomes the
-    /// running action; otherwise the requester is released.
+    /// Detaches an exchange from its response after the server has sent the whole body. If the hook still runs, its request
+    /// becomes the running action; otherwise the requester is released.
     pub(in crate::action) fn release_from_exchange<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -150,7 +150,7 @@ impl Worker {
             hook.is_full = false;
         }
         let to = exchange.requester;
-        // Otherwise, the server is resumed when the output to the client has drained.
+        // While the client is held, the server is resumed only when the output to the client has drained.
         if !self.is_client_held(to) {
             self.resume_server(reactor, id);
         }
@@ -182,7 +182,7 @@ impl Worker {
         match (end, exchange) {
             (Some(trailers), exchange) => {
                 self.end_response(reactor, to, &rest, &trailers);
-                // Otherwise, the rest of the request is still forwarded.
+                // While the exchange exists, the rest of the request is still forwarded.
                 if exchange.is_none() {
                     self.release_requester(reactor, to);
                 }

@@ -22,7 +22,7 @@ const STOPPING: &str = "the process is stopping";
 /// The error if no route leads to the peer.
 const UNREACHABLE: &str = "the address is unreachable";
 
-/// What a script orders.
+/// Effects that scripts request.
 impl Worker {
     /// Carries out `Effect::OpenDatagrams`.
     pub(super) fn open_lua_datagrams<R: Reactor>(
@@ -86,14 +86,14 @@ impl Worker {
             DatagramSent::Sent => Ok(&b""[..]),
             DatagramSent::Full => Err("the send buffer is full"),
             DatagramSent::TooLong => Err("the datagram is too long"),
-            DatagramSent::Failed(fault) => Err(text_of(fault)),
+            DatagramSent::Failed(fault) => Err(message_of(fault)),
             DatagramSent::Closed => Err("closed"),
         };
         self.lua.apps.complete(app, life, operation, result);
     }
 }
 
-/// What the network does.
+/// Events of the network.
 impl Worker {
     /// A datagram has arrived.
     pub(crate) fn datagram_received<R: Reactor>(
@@ -123,7 +123,7 @@ impl Worker {
         match self.datagrams.get(socket) {
             Some(DatagramUser::App(AppDatagrams { app, life, socket })) => {
                 if let Some(vm) = self.lua.apps.present(usize::from(app)) {
-                    vm.datagram_failed(life, socket, text_of(fault));
+                    vm.datagram_failed(life, socket, message_of(fault));
                 }
             }
             Some(DatagramUser::Lookup(id)) => self.dns_query_refused(reactor, id),
@@ -134,7 +134,7 @@ impl Worker {
 
 /// The end of sockets.
 impl Worker {
-    /// Closes sockets that scripts have closed; all of them at the end of a stop.
+    /// Closes the sockets that scripts have closed. At the end of a stop, closes all sockets.
     pub(crate) fn end_unwanted_datagrams<R: Reactor>(&mut self, reactor: &mut R) {
         if self.datagrams.len() == 0 {
             return;
@@ -192,8 +192,8 @@ impl Worker {
     }
 }
 
-/// Why a datagram has not arrived, for scripts.
-const fn text_of(fault: DatagramFault) -> &'static str {
+/// The message for scripts that says why a datagram has not arrived.
+const fn message_of(fault: DatagramFault) -> &'static str {
     match fault {
         DatagramFault::Refused => "connection refused",
         DatagramFault::Unreachable => UNREACHABLE,
@@ -216,10 +216,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_have_texts_of_their_own() {
+    fn each_fault_has_a_message_of_its_own() {
         use DatagramFault::{Refused, Rejected, Unreachable};
-        let texts = [Refused, Unreachable, Rejected].map(text_of);
-        assert_eq!(texts[0], "connection refused");
-        assert!(texts[1] != texts[0] && texts[2] != texts[0] && texts[1] != texts[2]);
+        let messages = [Refused, Unreachable, Rejected].map(message_of);
+        assert_eq!(messages[0], "connection refused");
+        assert!(
+            messages[1] != messages[0] && messages[2] != messages[0] && messages[1] != messages[2]
+        );
     }
 }

@@ -1,8 +1,8 @@
-//! Hooks of routes: requests that an application decides about before they are forwarded.
-//! In: a request that its route has admitted. Out: a call of `on_access`; then the request, as the hook has changed it, on
-//! its way to its action, or the response of the hook.
+//! Hooks of routes: an application decides whether and how a request is forwarded.
+//! In: a request that its route has admitted. Out: a call of `on_access`; then the request, as the hook has changed it, on its
+//! way to its action, or the response of the hook.
 //! Never: takes a byte of a request's body before the hook has decided.
-//! Limits: `DECISION_SPAN` for a hook that waits; those of `lua.rs`.
+//! Limits: `DECISION_SPAN` for a hook that waits; those of `mod.rs`.
 //! Invariant: a request is never forwarded if its hook fails or exceeds a limit, or if its application no longer has
 //! `on_access`.
 
@@ -125,7 +125,7 @@ impl Worker {
         self.set_running(to, Running::None);
         let (snapshot, route) = (self.settings_of(to), hook.route as usize);
         if snapshot.generation != hook.generation {
-            // So many reloads have happened that the request has got other settings (`adopt_requests`).
+            // So many reloads have happened that the request has newer settings (`adopt_requests`).
             self.lua.rewritten = rewritten;
             self.drop_response_hook();
             let text = "the configuration changed while the request waited for the application";
@@ -182,7 +182,7 @@ impl Worker {
         self.lua.requests.get(id).is_some_and(|request| request.hook().is_some())
     }
 
-    /// How many bytes of the request body an application takes: none before a hook has decided.
+    /// How many bytes of the request body an application takes: 0 before a hook has decided.
     pub(in crate::action) fn lua_body_room(&self, id: Id<ScriptedRequest>) -> usize {
         if self.is_hook(id) { 0 } else { usize::MAX }
     }

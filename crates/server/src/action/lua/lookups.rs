@@ -1,9 +1,9 @@
-//! Look-ups of names by Lua applications (`tide.dns`).
+//! Lookups of names by Lua applications (`tide.dns`).
 //! In: `Effect::Lookup`; datagrams of name servers. Out: queries over UDP sockets; results for the VMs.
 //! Never: uses a socket for two queries: with a new socket, the kernel chooses another port, so an attacker has to guess the
 //! port and the id of the query (RFC 5452).
 //! Limits: those of `gate/src/lookups.rs`, which decides what is asked and what is kept.
-//! Invariant: between two turns, each look-up in progress has one socket, and each socket belongs to one of them.
+//! Invariant: between two turns, each lookup in progress has one socket, and each socket belongs to one of them.
 //!
 //! The worker sends the queries itself, because the resolver of the system would block, and returns neither the time for which a
 //! record may be kept nor records other than addresses.
@@ -22,7 +22,7 @@ use crate::datagrams::DatagramUser;
 use crate::timers::WorkerTimer;
 use crate::worker::Worker;
 
-/// The look-ups of a worker.
+/// The lookups of a worker.
 pub(crate) struct LookupState {
     pub(super) table: Lookups<AppCaller>,
     /// The socket of each query in progress.
@@ -32,12 +32,12 @@ pub(crate) struct LookupState {
 }
 
 impl LookupState {
-    /// No look-ups. `seed` determines the ids of queries.
+    /// No lookups. `seed` determines the ids of queries.
     pub(crate) fn new(seed: u64) -> Self {
         Self { table: Lookups::default(), sockets: Vec::new(), prng: Prng::new(seed) }
     }
 
-    /// Look-ups in progress.
+    /// Lookups in progress.
     pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
@@ -85,7 +85,7 @@ impl Worker {
         }
     }
 
-    /// Sends the next query of a look-up, or ends it.
+    /// Sends the next query of a lookup, or ends it.
     fn send_query<R: Reactor>(&mut self, reactor: &mut R, id: LookupId<AppCaller>) {
         let now = reactor.now();
         self.close_query(reactor, id);
@@ -118,7 +118,7 @@ impl Worker {
         }
     }
 
-    /// Carries out the next step of a look-up after an event.
+    /// Carries out the next step of a lookup after an event.
     fn note_lookup<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -152,7 +152,7 @@ impl Worker {
 
 /// Events of name servers and of the timer.
 impl Worker {
-    /// A datagram has arrived for a look-up.
+    /// A datagram has arrived for a lookup.
     pub(super) fn take_dns_answer<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -181,7 +181,7 @@ impl Worker {
         WorkerTimer::Names.set(reactor, self.lookups.table.first_due());
     }
 
-    /// Ends all look-ups at the end of a stop.
+    /// Ends all lookups at the end of a stop.
     pub(super) fn end_lookups<R: Reactor>(&mut self, reactor: &mut R) {
         while let Some((id, step)) = self.lookups.table.end_next(reactor.now()) {
             self.note_lookup(reactor, id, step);

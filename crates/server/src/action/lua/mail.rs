@@ -18,9 +18,9 @@ use tidegate_reactor::{Mailbox, Reactor, Sender, Waker};
 use crate::broadcasts::Broadcast;
 use crate::worker::Worker;
 
-/// The most messages of applications that a worker's mailbox holds.
+/// Maximum number of messages of applications in a worker's mailbox.
 const LUA_MAILS_MAX: usize = 4096;
-/// Bytes of messages in a worker's mailbox.
+/// Maximum number of bytes of messages in a worker's mailbox.
 const MAIL_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A message of an application for another worker.
@@ -31,7 +31,7 @@ pub enum LuaMail {
         app: u16,
         /// The client.
         to: RemoteClient,
-        /// What happens to it.
+        /// What the worker of the client does with the client.
         order: Order,
     },
     /// For all VMs.
@@ -40,18 +40,18 @@ pub enum LuaMail {
 
 /// What happens to a client of another worker.
 pub enum Order {
-    /// It gets a message.
+    /// Send the client a message.
     Send {
-        /// It is text, not binary.
+        /// The message is text, not binary.
         is_text: bool,
         /// The message.
         data: Box<[u8]>,
     },
-    /// Its connection ends.
+    /// Close the client's connection.
     Close {
         /// The code of the Close frame.
         code: u16,
-        /// The reason in it.
+        /// The reason in the Close frame.
         reason: Box<[u8]>,
     },
 }
@@ -125,10 +125,10 @@ impl Worker {
             let Some(mail) = self.lua.post.as_ref().and_then(LuaPost::take) else { return };
             match mail {
                 LuaMail::Client { app, to, order: Order::Send { is_text, data } } => {
-                    self.send_lua_here(reactor, app, to, (is_text, &data));
+                    self.send_lua_local(reactor, app, to, (is_text, &data));
                 }
                 LuaMail::Client { app, to, order: Order::Close { code, reason } } => {
-                    self.close_lua_here(reactor, app, to, code, &reason);
+                    self.close_lua_local(reactor, app, to, code, &reason);
                 }
                 LuaMail::Broadcast(broadcast) => self.keep_broadcast(broadcast),
             }
@@ -141,7 +141,7 @@ impl Worker {
     }
 
     /// Carries out `Effect::SendRemote`.
-    pub(super) fn send_lua_away<R: Reactor>(
+    pub(super) fn send_lua_remote<R: Reactor>(
         &mut self,
         reactor: &mut R,
         app: usize,
@@ -149,14 +149,14 @@ impl Worker {
         (is_text, data): (bool, &[u8]),
     ) {
         let app = self.lua.apps.base_of(app) as u16;
-        if self.is_lua_here(to) {
-            return self.send_lua_here(reactor, app, to, (is_text, data));
+        if self.is_local_client(to) {
+            return self.send_lua_local(reactor, app, to, (is_text, data));
         }
         self.mail_lua(app, to, Order::Send { is_text, data: data.into() });
     }
 
     /// Carries out `Effect::CloseRemote`.
-    pub(super) fn close_lua_away<R: Reactor>(
+    pub(super) fn close_lua_remote<R: Reactor>(
         &mut self,
         reactor: &mut R,
         app: usize,
@@ -165,19 +165,19 @@ impl Worker {
         reason: &[u8],
     ) {
         let app = self.lua.apps.base_of(app) as u16;
-        if self.is_lua_here(to) {
-            return self.close_lua_here(reactor, app, to, code, reason);
+        if self.is_local_client(to) {
+            return self.close_lua_local(reactor, app, to, code, reason);
         }
         self.mail_lua(app, to, Order::Close { code, reason: reason.into() });
     }
 
-    /// Whether a client is one of this worker.
-    fn is_lua_here(&self, to: RemoteClient) -> bool {
+    /// Whether a client is connected to this worker.
+    fn is_local_client(&self, to: RemoteClient) -> bool {
         self.lua.post.as_ref().map_or(0, |post| post.own) == to.worker as usize
     }
 
     /// Sends a message to a client of this worker, which may have left.
-    fn send_lua_here<R: Reactor>(
+    fn send_lua_local<R: Reactor>(
         &mut self,
         reactor: &mut R,
         app: u16,
@@ -190,7 +190,7 @@ impl Worker {
     }
 
     /// Ends the connection of a client of this worker, which may have left.
-    fn close_lua_here<R: Reactor>(
+    fn close_lua_local<R: Reactor>(
         &mut self,
         reactor: &mut R,
         app: u16,
@@ -213,7 +213,7 @@ impl Worker {
 
 /// Broadcasts.
 impl Worker {
-    /// Carries out `Effect::Broadcast`: the VMs of all workers get it, also the one that has sent it.
+    /// Carries out `Effect::Broadcast`: the VMs of all workers get the message, including the VM that has sent it.
     pub(super) fn broadcast_lua(&mut self, channel: &[u8], data: &[u8]) {
         let channel = String::from_utf8_lossy(channel).into_owned();
         let broadcast = Arc::new(Broadcast { channel, data: data.to_vec() });
@@ -233,7 +233,7 @@ impl Worker {
         self.accounts.counters.lua_mail_drops.add(drops);
     }
 
-    /// Hands the broadcasts that wait to the VMs, one of each VM after the other, as far as the share of the turn goes.
+    /// Delivers waiting broadcasts to the VMs in rotation, one to each VM, until the share of the turn is used up.
     pub(super) fn deliver_broadcasts<R: Reactor>(&mut self, reactor: &mut R) {
         while self.lua.apps.has_broadcasts() {
             for place in 0..self.lua.apps.len() {

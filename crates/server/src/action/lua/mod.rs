@@ -6,8 +6,8 @@
 //! - `state.rs`: what a worker holds of all applications
 //! - `socket.rs`, `mail.rs`: WebSocket connections, and messages between workers
 //! - `hook.rs`, `response.rs`, `body.rs`: hooks on requests and responses of other actions
-//! - `request.rs`, `tcp.rs`: the own requests and sockets of applications
-//! - `reload.rs`, `relief.rs`: new code, and an application whose memory is used up
+//! - `request.rs`, `tcp.rs`, `datagrams.rs`, `lookups.rs`: requests, sockets and lookups that applications begin
+//! - `reload.rs`: new code; `relief.rs`: an application that has used up its memory
 //!
 //! Invariant: each request that a VM keeps has an entry in `LuaState::requests`, and the reverse.
 
@@ -59,7 +59,7 @@ pub(crate) struct ScriptedRequest {
     requester: Requester,
     /// The index of the application.
     app: u16,
-    /// The VM's name of the request.
+    /// The VM's id of the request.
     handle: tidegate_lua::ScriptRequestId,
     /// The progress of the request body.
     pub(crate) intake: Intake,
@@ -69,7 +69,7 @@ pub(crate) struct ScriptedRequest {
     has_body: bool,
     /// The values for the edits of the response; empty if there are none, and once the response begins.
     values: Vec<u8>,
-    /// What happens to a request of `on_access`; `None` for other handlers.
+    /// The context of a request of `on_access`; `None` for other handlers.
     hook: Option<Hook>,
     /// The response of a request of `on_body`; `None` for other handlers.
     body_hook: Option<Box<BodyHook>>,
@@ -86,7 +86,7 @@ impl ScriptedRequest {
         usize::from(self.app)
     }
 
-    /// The VM has another index.
+    /// The VM with the index `from` now has the index `to`.
     pub(super) fn rename_app(&mut self, from: usize, to: usize) {
         if self.app() == from {
             self.app = to as u16;
@@ -143,7 +143,7 @@ impl ScriptedRequest {
         self.body_hook.as_ref()?.exchange()
     }
 
-    /// What happens to a request of `on_access`.
+    /// The context of a request of `on_access`.
     fn hook(&self) -> Option<Hook> {
         self.hook
     }
@@ -153,7 +153,7 @@ impl ScriptedRequest {
         (self.handle, self.values) = (handle, values);
     }
 
-    /// The VM's name of the request.
+    /// The VM's id of the request.
     pub(super) fn handle(&self) -> tidegate_lua::ScriptRequestId {
         self.handle
     }
@@ -278,7 +278,7 @@ impl Worker {
     }
 
     fn call_on_request<R: Reactor>(&mut self, reactor: &mut R, id: Id<ScriptedRequest>) {
-        // Its client may have left while it waited.
+        // The client may have left while the request waited.
         let Some(request) = self.lua.requests.find(id) else { return };
         let (app, handle, to) = (request.app(), request.handle, request.requester);
         let (hook, has_body_hook) = (request.hook, request.body_hook.is_some());
@@ -305,7 +305,7 @@ impl Worker {
         let Some(request) = self.lua.requests.find(id) else { return };
         let (to, hook) = (request.requester, request.hook);
         match (verdict, hook) {
-            // Its exchange is the action, or the request already.
+            // The running action is the exchange, or already the request.
             (Some(CallbackEnd::Waiting), None) if request.body_hook.is_some() => {}
             (Some(CallbackEnd::Waiting), None) => self.set_running(to, Running::Lua(id)),
             (Some(CallbackEnd::Waiting), Some(hook)) => {
@@ -374,7 +374,7 @@ impl Worker {
         }
     }
 
-    /// Gives back everything that a request holds here and in its VM.
+    /// Releases everything that a request holds here and in its VM.
     pub(super) fn forget_scripted(&mut self, id: Id<ScriptedRequest>) {
         if let Some(request) = self.lua.requests.remove(id)
             && let Some(vm) = self.lua.apps.present(request.app())
@@ -384,7 +384,7 @@ impl Worker {
     }
 }
 
-/// Begin and end of applications.
+/// Start and stop of applications.
 impl Worker {
     /// Runs `on_start` of every application.
     ///
@@ -414,8 +414,8 @@ impl Worker {
 
 /// Callbacks and their effects.
 impl Worker {
-    /// Runs a callback of an application and carries out what it ordered. `None` if the application pauses. `reply`:
-    /// the WebSocket client whose message is being handled, and its outlet.
+    /// Runs a callback of an application and carries out its effects. `None` if the application is paused. `reply`: the
+    /// WebSocket client whose message is being handled, and its outlet.
     pub(super) fn call_app<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -433,7 +433,7 @@ impl Worker {
         Some(verdict)
     }
 
-    /// Carries out what a callback ordered, and notes how it ended.
+    /// Carries out the effects of a callback, and notes how the callback ended.
     fn finish_call<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -465,8 +465,8 @@ impl Worker {
         }
     }
 
-    /// Begins the callbacks of requests that had to wait, continues those whose wait is over, and begins timers and
-    /// threads that are due, as far as their share of the turn goes.
+    /// Begins the callbacks of requests that had to wait, continues those whose wait is over, and begins timers and threads
+    /// that are due, until their share of the turn is used up.
     pub(crate) fn resume_apps<R: Reactor>(&mut self, reactor: &mut R) {
         let has_waiting = self.lua.share.has_waiting()
             || self.lua.log_hooks.len() > 0
@@ -474,8 +474,7 @@ impl Worker {
         if self.lua.apps.retired_len() == 0 && !self.lua.apps.has_ready() && !has_waiting {
             return;
         }
-        // Messages of WebSocket clients, clients of earlier code, requests, `on_log` and threads get a share each, so that none
-        // of them keeps the others waiting.
+        // Clients of earlier code, requests, `on_log`, broadcasts and threads get a share each, so that none of them delays the others.
         self.lua.share.renew();
         self.serve_retired(reactor);
         while !self.lua.share.is_used_up()
@@ -503,7 +502,7 @@ impl Worker {
         self.arm_apps(reactor);
     }
 
-    /// Sets `WorkerTimer::Lua` for what waits.
+    /// Sets `WorkerTimer::Lua` for the first deadline of the applications.
     pub(super) fn arm_apps<R: Reactor>(&mut self, reactor: &mut R) {
         for place in 0..self.lua.apps.len() {
             if let Some(due) = self.lua.apps.arm(self.lua.apps.index_at(place)) {
@@ -529,9 +528,9 @@ impl Worker {
         let began = reactor.read_clock();
         let resumed = self.lua.apps.vm(app, now, seconds).and_then(Vm::resume);
         self.lua.share.note_call(reactor.read_clock().since(began));
-        let Some(Resumed { whose, what, verdict }) = resumed else { return false };
+        let Some(Resumed { owner, what, verdict }) = resumed else { return false };
         self.finish_call(reactor, app, (what, &verdict), None);
-        match whose {
+        match owner {
             CallbackOwner::Request { tag } => {
                 self.note_request_turn(reactor, id_of(tag), Some(&verdict));
             }
@@ -569,7 +568,7 @@ impl Worker {
         self.end_datagrams_of(reactor, app);
     }
 
-    /// Carries out what a callback ordered, in order.
+    /// Carries out the effects of a callback, in order.
     fn carry_out<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -605,10 +604,10 @@ impl Worker {
                     self.close_by_lua(reactor, *tag, *code, outbox.get(reason));
                 }
                 Effect::SendRemote { to, is_text, data } => {
-                    self.send_lua_away(reactor, app, *to, (*is_text, outbox.get(data)));
+                    self.send_lua_remote(reactor, app, *to, (*is_text, outbox.get(data)));
                 }
                 Effect::CloseRemote { to, code, reason } => {
-                    self.close_lua_away(reactor, app, *to, *code, outbox.get(reason));
+                    self.close_lua_remote(reactor, app, *to, *code, outbox.get(reason));
                 }
                 Effect::AwaitDrain { tag } => self.await_drain(reactor, *tag),
                 Effect::BodyRoom { tag } => self.resume_body(reactor, *tag),
@@ -629,7 +628,7 @@ impl Worker {
                 Effect::SendDatagram { operation, tag, data } => {
                     self.send_lua_datagram(reactor, app, *operation, (*tag, outbox.get(data)));
                 }
-                // Only the VMs of `tidegate lua test` order it.
+                // Only the VMs of `tidegate lua test` request this effect.
                 Effect::Test { .. } => {}
                 Effect::Broadcast { channel, data } => {
                     self.broadcast_lua(outbox.get(channel), outbox.get(data));
@@ -695,12 +694,12 @@ impl Worker {
     }
 }
 
-/// The name by which a VM addresses a request.
+/// The tag by which a VM addresses a request.
 pub(super) fn tag_of(id: Id<ScriptedRequest>) -> u64 {
     u64::from(id.generation) << 32 | u64::from(id.index)
 }
 
-/// The request that a VM addresses by this name.
+/// The request that a VM addresses by this tag.
 pub(super) fn id_of(tag: u64) -> Id<ScriptedRequest> {
     Id::new(tag as u32, (tag >> 32) as u32)
 }

@@ -18,8 +18,8 @@ use crate::requester::Requester;
 use crate::worker::Worker;
 
 impl Worker {
-    /// If the VM would be discarded because of its memory: ends waiting handlers of requests, beginning with the connection that
-    /// has most of them.
+    /// If the VM would be discarded because of its memory, ends waiting handlers of requests, beginning with the connection
+    /// that has the most of them.
     pub(super) fn relieve_app<R: Reactor>(&mut self, reactor: &mut R, app: usize) {
         if !self.lua.apps.would_be_discarded(app) {
             return;

@@ -31,7 +31,7 @@ use crate::worker::Worker;
 const RESTART: (u16, &str) = (1012, "the application was reloaded");
 /// How many clients of earlier code are closed in a turn at most, each with a system call.
 const CLOSES_OF_TURN_MAX: usize = 32;
-/// The reason of a request that the previous code has not answered in time.
+/// The error of a request that the earlier code has not answered in time.
 const RELOADED: &str = "the application was reloaded";
 
 /// The change to newer code.
@@ -40,7 +40,7 @@ impl Worker {
     /// into force, or until `drop_prepared_apps`. So no worker changes its applications if one worker cannot.
     ///
     /// # Errors
-    /// What is wrong with their scripts. Nothing has changed.
+    /// The errors in the scripts. Nothing has changed.
     pub fn prepare_apps<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -55,7 +55,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Drops what `prepare_apps` has prepared: another worker cannot use the settings.
+    /// Drops the prepared applications, because another worker cannot use the settings.
     pub fn drop_prepared_apps(&mut self) {
         self.lua.apps.drop_prepared();
     }
@@ -63,7 +63,7 @@ impl Worker {
     /// Takes the applications that were prepared for these settings, or prepares them.
     ///
     /// # Errors
-    /// What is wrong with their scripts. Nothing has changed.
+    /// The errors in the scripts. Nothing has changed.
     pub(crate) fn successors<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -89,7 +89,7 @@ impl Worker {
         prepared
     }
 
-    /// Puts applications that have changed in force.
+    /// Puts the changed applications into force.
     pub(crate) fn change_apps<R: Reactor>(&mut self, reactor: &mut R, successors: Vec<Successor>) {
         if successors.is_empty() {
             return;
@@ -119,8 +119,13 @@ impl Worker {
         let Some(old) = old else { return };
         let clients = self.clients_of_app(old);
         self.lua.apps.set_leaving(old, clients);
-        if let Some(by) =
-            self.lua.apps.retired.iter().find(|one| one.index == old).map(|one| one.by)
+        if let Some(by) = self
+            .lua
+            .apps
+            .retired
+            .iter()
+            .find(|retired| retired.index == old)
+            .map(|retired| retired.by)
         {
             self.call_app(reactor, old, "on_retire", None, |vm| vm.retire(by));
         }
@@ -173,7 +178,7 @@ impl Worker {
 
 /// The VMs of earlier code.
 impl Worker {
-    /// Hands over or closes the clients that are next, and ends the VMs whose grace period is over or that have nothing to do.
+    /// Hands over or closes the clients that are next, and ends the VMs whose grace period is over or that have no work left.
     pub(super) fn serve_retired<R: Reactor>(&mut self, reactor: &mut R) {
         if self.lua.apps.retired_len() == 0 {
             return;

@@ -1,5 +1,5 @@
 //! Requests of Lua applications to servers (`tide.http.request`).
-//! In: `Effect::Http` of a script. Out: a request of Tidegate's own; its response goes to the VM (`carrier/internal_request.rs`).
+//! In: `Effect::Http` of a script. Out: an internal request, whose response goes to the VM (`carrier/internal_request.rs`).
 //! Never: sends a request to a pool that the application does not list.
 //! Limits: `requests-max` of the application for each VM; those of `carrier/internal_request.rs`.
 
@@ -62,7 +62,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The index of a pool that an application lists at this place. Its index may change with the configuration, its name
+    /// The index of the pool at this place of the application's `pools`. The index may change with the configuration, the name
     /// does not.
     pub(super) fn pool_of_app(&self, app: usize, place: usize) -> Option<u16> {
         let name = self.lua.apps.settings(app)?.pools.get(place)?;

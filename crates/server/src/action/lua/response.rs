@@ -1,11 +1,11 @@
 //! `on_response` and `on_log` of the applications that routes name in `hooks`.
-//! In: heads of servers' responses on their way to clients; records of exchanges that have ended. Out: the heads as the
-//! script has changed them; calls of `on_log`.
+//! In: heads of servers' responses on their way to clients; records of exchanges that have ended. Out: the heads as the script
+//! has changed them; calls of `on_log`.
 //! Never: waits: both callbacks run to their end at once; passes on a response whose hook has failed.
 //! Limits: `LOG_CALLS_MAX` records that wait for `on_log`; more are dropped and counted (`lua_log_drops`). `on_log` has its
-//! share of a turn; `on_response` runs when the head arrives, and what it takes is subtracted from the share of other callbacks.
-//! Invariant: a VM keeps the request of an exchange with `on_response` or `on_body` until the head of the response, or the
-//! end; for `on_body`, see `body.rs`.
+//! share of a turn; `on_response` runs when the head arrives, and its time is subtracted from the share of other callbacks.
+//! Invariant: a VM keeps the request of an exchange with `on_response` or `on_body` until the head of the response, or the end;
+//! for `on_body`, see `body.rs`.
 
 use std::collections::VecDeque;
 
@@ -20,10 +20,10 @@ use crate::action::proxy::Failure;
 use crate::action::proxy::exchange::Exchange;
 use crate::worker::Worker;
 
-/// Records that wait for `on_log`.
+/// Maximum number of records that wait for `on_log`.
 const LOG_CALLS_MAX: usize = 4096;
 
-/// How long a worker that ends calls `on_log`.
+/// How long a worker calls `on_log` before it ends.
 const LAST_LOGS_SPAN: Span = Span::from_secs(1);
 
 /// The failure of a request whose `on_response` has failed.
@@ -39,7 +39,7 @@ pub(crate) struct ResponseHook {
     pub(super) app: usize,
     /// The number of the VM that keeps the request.
     pub(super) life: u32,
-    /// The VM's name of the request.
+    /// The VM's id of the request.
     pub(super) handle: ScriptRequestId,
 }
 
@@ -113,7 +113,7 @@ impl Worker {
         }
     }
 
-    /// Calls `on_log` for records that wait, as far as the share of the turn goes.
+    /// Calls `on_log` for records that wait, until the share of the turn is used up.
     pub(super) fn run_log_hooks<R: Reactor>(&mut self, reactor: &mut R) {
         while !self.lua.share.is_used_up()
             && let Some((app, record)) = self.lua.log_hooks.take()
@@ -122,8 +122,7 @@ impl Worker {
         }
     }
 
-    /// Calls `on_log` for the records that wait, before the worker ends. Those for which `LAST_LOGS_SPAN` is too short are
-    /// dropped.
+    /// Calls `on_log` for the records that wait, before the worker ends. After `LAST_LOGS_SPAN`, the other records are dropped.
     pub(super) fn run_last_log_hooks<R: Reactor>(&mut self, reactor: &mut R) {
         let end = reactor.read_clock().after(LAST_LOGS_SPAN);
         while let Some((app, record)) = self.lua.log_hooks.take() {
@@ -160,7 +159,7 @@ pub(crate) struct LogHooks {
     apps: Vec<bool>,
     /// The records, as JSON objects, each with its application.
     waiting: VecDeque<(usize, Vec<u8>)>,
-    /// Encodes them; `None` if no application has `on_log`.
+    /// Encodes the records; `None` if no application has `on_log`.
     encoder: Option<LineEncoder>,
 }
 

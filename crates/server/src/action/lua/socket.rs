@@ -1,11 +1,11 @@
 //! WebSocket clients of Lua applications.
 //! In: connections, their messages and their end. Out: calls of callbacks; messages and Close frames.
-//! Never: runs two handlers of a client at once, or hands over its messages in another order; lets the output for a client
-//! that does not read grow without bound.
+//! Never: runs two handlers of a client at once; delivers its messages out of order; lets the output for a client that does not
+//! read grow without bound.
 //! Limits: `QUEUE_BYTES_MAX` bytes wait for a client; a client with more is closed with 1013. Messages that arrive while a
 //! handler of the client waits are kept up to `BACKLOG_BYTES_MAX`; then nothing is read from the client.
-//! Invariant: each client that a VM keeps has an entry in `LuaState::clients`, whose connection names the entry.
-//! A callback that fails closes its own client with 1011, and no other.
+//! Invariant: each client that a VM keeps has an entry in `LuaState::clients`, whose connection names the entry. A callback
+//! that fails closes its own client with 1011, and no other.
 
 use std::collections::VecDeque;
 
@@ -20,9 +20,10 @@ use crate::action::websocket::{Outlet, WebSocket};
 use crate::requester::Requester;
 use crate::worker::Worker;
 
-/// Bytes that wait for a client that does not read.
+/// Maximum number of bytes that wait for a client that does not read.
 const QUEUE_BYTES_MAX: usize = 1024 * 1024;
-/// Bytes of messages that wait for a handler of the client, each with `BACKLOG_COST_BYTES`. Once reached, nothing is read.
+/// Bytes of messages that wait for a handler of the client, plus `BACKLOG_COST_BYTES` for each message. From this size on,
+/// nothing is read from the client.
 const BACKLOG_BYTES_MAX: usize = 64 * 1024;
 const BACKLOG_COST_BYTES: usize = 64;
 /// RFC 6455 section 7.1.5: the codes for the end of a connection without a Close frame, and for a Close frame without a code.
@@ -67,7 +68,7 @@ impl LuaClient {
         usize::from(self.app)
     }
 
-    /// The VM has another index.
+    /// The VM with the index `from` now has the index `to`.
     pub(super) fn rename_app(&mut self, from: usize, to: usize) {
         if self.app() == from {
             self.app = to as u16;
@@ -89,7 +90,7 @@ impl LuaClient {
         self.is_waiting
     }
 
-    /// The name by which a VM addresses the client with this id.
+    /// The tag by which a VM addresses the client with this id.
     pub(super) fn tag(&self, id: Id<Self>) -> u64 {
         tag_of(id)
     }
@@ -150,7 +151,7 @@ impl Worker {
         self.note_handler_turn(reactor, client, verdict);
     }
 
-    /// Hands a message to the application.
+    /// Delivers a message to the application.
     pub(in crate::action) fn lua_message<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -202,7 +203,7 @@ impl Worker {
         self.websockets.sessions.find(entry.websocket).map(|socket| socket.requester())
     }
 
-    /// Hands over the messages that waited, until the handler of one of them waits.
+    /// Delivers the waiting messages, until the handler of one of them waits.
     fn serve_backlog<R: Reactor>(&mut self, reactor: &mut R, client: Id<LuaClient>) {
         while let Some(entry) = self.lua.clients.find_mut(client)
             && !entry.is_waiting
@@ -393,7 +394,7 @@ impl Worker {
     }
 }
 
-/// The name by which a VM addresses a client.
+/// The tag by which a VM addresses a client.
 fn tag_of(id: Id<LuaClient>) -> u64 {
     u64::from(id.generation) << 32 | u64::from(id.index)
 }

@@ -55,7 +55,7 @@ impl LuaState {
         }
     }
 
-    /// Whether an application has work that needs no event.
+    /// Whether an application has work that does not wait for an event.
     pub(crate) fn has_work(&self) -> bool {
         self.apps.has_ready()
             || self.apps.has_handovers()

@@ -1,11 +1,11 @@
 //! Sockets of Lua applications (`tide.tcp`): tunnels between a VM and a server of a pool.
 //! In: `Effect::Connect` and what follows it; bytes and the end of the connection, from the port towards clients
-//! (`carrier/client.rs`). Out: a request of Tidegate's own (`carrier/internal_request.rs`) whose exchange has no HTTP, as in TCP mode
+//! (`carrier/client.rs`). Out: an internal request (`carrier/internal_request.rs`) whose exchange has no HTTP, as in TCP mode
 //! (`proxy/tcp.rs`); bytes for the VM.
 //! Never: connects to a server of a pool that the application does not list.
-//! Limits: `requests-max` of the application; the pool's queue, connections, attempts and timeouts; a socket ends if no byte
-//! is transferred for `timeouts.tunnel` of the pool. Input that a script does not read stops its server.
-//! Invariant: between two turns, each socket of a VM that has not ended is an own request, which names it.
+//! Limits: `requests-max` of the application; the pool's queue, connections, attempts and timeouts; a socket ends if no byte is
+//! transferred for `timeouts.tunnel` of the pool. Input that a script does not read stops its server.
+//! Invariant: between two turns, each socket of a VM that has not ended has an internal request, which names the socket.
 
 use tidegate_base::{Id, Span};
 use tidegate_gate::access::Phase;
@@ -24,7 +24,7 @@ use crate::worker::Worker;
 /// The error of a socket whose connection was closed.
 const CLOSED: &str = "closed";
 
-/// What a script orders.
+/// Effects that scripts request.
 impl Worker {
     /// Carries out `Effect::Connect`.
     pub(super) fn connect_lua_socket<R: Reactor>(
@@ -94,7 +94,7 @@ impl Worker {
         self.set_own_end(reactor, id_of(tag), by);
     }
 
-    /// Closes a socket, after everything that was sent.
+    /// Closes a socket after all queued data was sent.
     pub(crate) fn close_lua_socket<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -115,7 +115,7 @@ impl Worker {
     }
 }
 
-/// What the server does. The requester of the exchange is an own request.
+/// Events of the server. The requester of the exchange is an internal request.
 impl Worker {
     /// The server is connected.
     pub(in crate::action) fn begin_socket_tunnel<R: Reactor>(
@@ -149,7 +149,7 @@ impl Worker {
         }
     }
 
-    /// The server takes no more bytes at present, or takes them again.
+    /// The server accepts no bytes at present (`is_paused`), or accepts them again.
     pub(crate) fn pause_socket(&mut self, own: Id<InternalRequest>, is_paused: bool) {
         if let Some(AppSocket { app, life, socket }) = self.own.socket(own)
             && let Some(vm) = self.lua.apps.present(usize::from(app))
@@ -158,7 +158,7 @@ impl Worker {
         }
     }
 
-    /// The server has ended its direction. A script that reads the end writes nothing more, so the other one ends, too.
+    /// The server has ended its direction. A script that reads the end writes nothing more, so the other direction ends, too.
     pub(crate) fn finish_socket(&mut self, own: Id<InternalRequest>) {
         if let Some(Running::Proxy(id)) = self.own.running(own)
             && let Some(exchange) = self.exchanges.get_mut(id)
@@ -167,7 +167,7 @@ impl Worker {
         }
     }
 
-    /// The connection has ended: the VM learns why.
+    /// Reports to the VM why a connection has ended.
     pub(crate) fn end_socket(&mut self, socket: AppSocket, reason: &str) {
         let AppSocket { app, life, socket } = socket;
         if let Some(vm) = self.lua.apps.present(usize::from(app)) {

@@ -18,7 +18,7 @@ use crate::action::proxy::Failure;
 use crate::action::proxy::attempts::Attempt;
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::action::proxy::reuse::{Proof, Reused};
-use crate::carrier::output::look_span;
+use crate::carrier::output::check_span;
 use crate::connection::{ServerCarrier, Upstream};
 use crate::log;
 use crate::record::CLIENT_LEFT;
@@ -196,7 +196,7 @@ impl Worker {
     /// Adds the pool's queue to the work that is done before the current call of the handler returns.
     pub(crate) fn note_unserved(&mut self, pool_index: u16) {
         let pool = &mut self.pools[usize::from(pool_index)];
-        if !pool.unserved && (!pool.queue.is_empty() || pool.permits.is_asked()) {
+        if !pool.unserved && (!pool.queue.is_empty() || pool.permits.is_requested()) {
             pool.unserved = true;
             self.work.push(Work::ServeQueue(pool_index));
         }
@@ -526,7 +526,7 @@ impl Worker {
                 if self.is_server_behind(reactor, up)
                     || !exchange.request.is_done() && self.is_server_blocked(reactor, up) =>
             {
-                look_span(timeouts.body)
+                check_span(timeouts.body)
             }
             Stage::ExpectResponse if exchange.request.is_done() => timeouts.response_head,
             Stage::ExpectResponse | Stage::ExpectBody | Stage::ExpectRequestEnd => timeouts.body,

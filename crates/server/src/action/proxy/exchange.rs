@@ -78,7 +78,7 @@ pub(crate) struct RequestFacts {
     /// Hash of the request's key for hash balancing; `None` if the pool balances in another way or the
     /// request has no such key. Retries use the same hash.
     pub(crate) key_hash: Option<u64>,
-    /// The session of the client, as its cookie states. Retries prefer its server, too.
+    /// The session of the client, as its cookie says. Retries prefer its server, too.
     pub(crate) session: Option<ClientSession>,
     /// The key whose requests stay with a server; `None`: the request has no key.
     pub(crate) stay: Option<u64>,

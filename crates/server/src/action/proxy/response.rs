@@ -20,7 +20,7 @@ use crate::action::proxy::dispatch::NO_CONNECT;
 use crate::action::proxy::exchange::{ClientSession, Exchange, Stage};
 use crate::action::proxy::tunnel::Side;
 use crate::answer::Head;
-use crate::carrier::output::look_again_at;
+use crate::carrier::output::next_check_after;
 use crate::carrier::{Progress, Rest};
 use crate::paces::BodyDirection;
 use crate::responder::Responder;
@@ -309,7 +309,7 @@ impl Worker {
 
 /// The response fails.
 impl Worker {
-    /// The server has violated its protocol, as `text` states. Its connection cannot be used any more.
+    /// The server has violated its protocol, as `text` describes. Its connection cannot be used any more.
     pub(crate) fn server_misbehaved<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -575,12 +575,12 @@ impl Worker {
             return self.arm_upstream(reactor, id);
         }
         if is_pending || has_sent_body {
-            let look = self.look_at_request(reactor, up);
-            if look == OutputProgress::Emptied {
+            let progress = self.check_request_output(reactor, up);
+            if progress == OutputProgress::Emptied {
                 // The time for the response begins when the server has the whole request.
                 return self.arm_upstream(reactor, id);
             }
-            if let Some(at) = look_again_at(look, reactor.now(), timeouts.body) {
+            if let Some(at) = next_check_after(progress, reactor.now(), timeouts.body) {
                 return self.set_server_deadline(reactor, up, at);
             }
         }
@@ -607,8 +607,8 @@ impl Worker {
             // The client sends its body slowly. The downstream deadline covers that.
             return self.arm_upstream(reactor, id);
         }
-        let look = self.look_at_request(reactor, up);
-        if let Some(at) = look_again_at(look, reactor.now(), timeout) {
+        let progress = self.check_request_output(reactor, up);
+        if let Some(at) = next_check_after(progress, reactor.now(), timeout) {
             return self.set_server_deadline(reactor, up, at);
         }
         self.accounts.counters.body_timeouts.add(1);
@@ -625,9 +625,12 @@ impl Worker {
         if is_paced || self.is_client_held(to) {
             return self.arm_upstream(reactor, id);
         }
-        let look =
-            if has_sent_body { self.look_at_request(reactor, up) } else { OutputProgress::Idle };
-        if let Some(at) = look_again_at(look, reactor.now(), timeout) {
+        let progress = if has_sent_body {
+            self.check_request_output(reactor, up)
+        } else {
+            OutputProgress::Idle
+        };
+        if let Some(at) = next_check_after(progress, reactor.now(), timeout) {
             // The response is early, and the server still takes the rest of the request.
             return self.set_server_deadline(reactor, up, at);
         }

@@ -14,7 +14,7 @@ use tidegate_wire::message::ResponseHead;
 use crate::action::Running;
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::answer::Switch;
-use crate::carrier::output::{look_again_at, look_span};
+use crate::carrier::output::{check_span, next_check_after};
 use crate::worker::Worker;
 
 /// From this size of a piece on, the kernel moves the next pieces of a connection in TCP mode without a copy. Measured: at 16 KiB
@@ -209,10 +209,10 @@ impl Worker {
         }
         let (timeout, ends_at) = (self.timeouts_of(exchange).tunnel, exchange.ends_at());
         let (to, up) = (exchange.requester, exchange.attempt.up);
-        let at_server = self.look_at_request(reactor, up);
-        let at_server = look_again_at(at_server, reactor.now(), timeout);
-        let looks = [self.look_at_client(reactor, to, timeout), at_server];
-        if let Some(at) = looks.into_iter().flatten().min() {
+        let at_server = self.check_request_output(reactor, up);
+        let at_server = next_check_after(at_server, reactor.now(), timeout);
+        let checks = [self.check_client_output(reactor, to, timeout), at_server];
+        if let Some(at) = checks.into_iter().flatten().min() {
             let at = ends_at.map_or(at, |end| end.min(at));
             self.set_action_deadline(reactor, to, at);
             return self.set_server_deadline(reactor, up, at);
@@ -228,7 +228,7 @@ impl Worker {
         let (to, up) = (exchange.requester, exchange.attempt.up);
         let (timeout, ends_at) = (self.timeouts_of(exchange).tunnel, exchange.ends_at());
         let blocked = self.is_client_blocked(reactor, to) || self.is_server_blocked(reactor, up);
-        let wait = if blocked { look_span(timeout) } else { timeout };
+        let wait = if blocked { check_span(timeout) } else { timeout };
         let at = reactor.now().after(wait);
         let at = ends_at.map_or(at, |end| end.min(at));
         self.set_action_deadline(reactor, to, at);

@@ -199,7 +199,7 @@ impl Worker {
         Some(form)
     }
 
-    /// Keeps a publication for a subscriber that does not read, as the hub's policy states.
+    /// Keeps a publication for a subscriber that does not read, as the hub's policy requires.
     fn enqueue_publication<R: Reactor>(
         &mut self,
         reactor: &mut R,

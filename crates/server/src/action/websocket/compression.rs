@@ -1,4 +1,4 @@
-//! The compression of WebSocket messages (permessage-deflate): the compressors of connections, and those that they share.
+//! The compression of WebSocket messages (permessage-deflate): compressors of connections, and shared compressors.
 //! In: negotiated parameters, messages. Out: compressed messages in the output of a connection; compressed frames for many
 //! connections.
 //! Never: refers to a message that the receiver's window does not contain.
@@ -16,7 +16,7 @@ use tidegate_wire::websocket::{
 use crate::requester::Requester;
 use crate::worker::Worker;
 
-/// How many sizes of windows compressors have.
+/// The number of window sizes that compressors can have.
 const WINDOWS: usize = (WINDOW_BITS_MAX - COMPRESSOR_BITS_MIN) as usize + 1;
 
 /// The compression of a connection.
@@ -56,7 +56,7 @@ pub(in crate::action) enum Packing {
 pub(crate) struct SharedCodecs {
     /// Decompresses messages. Its contents are meaningless between two messages.
     pub(super) inflater: Option<Box<Inflater>>,
-    /// Compress messages, by bits of the window.
+    /// The compressors, by bits of the window.
     deflaters: [Option<Box<Deflater>>; WINDOWS],
     /// Has one more reference for each connection that keeps a context of its own.
     keepers: Rc<()>,
@@ -105,7 +105,7 @@ impl SharedCodecs {
 }
 
 impl Worker {
-    /// Sends a message compressed. Returns false if that is not possible; then nothing was sent.
+    /// Compresses a message and sends it. Returns false if that is not possible; then nothing was sent.
     pub(super) fn send_deflated<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -161,7 +161,7 @@ impl Compression {
     }
 }
 
-/// Whether either side keeps what it has learned from earlier messages.
+/// Whether either side keeps its window from one message to the next.
 pub(super) fn keeps_any_context(parameters: DeflateParameters) -> bool {
     parameters.keeps_context(Role::Client) || parameters.keeps_context(Role::Server)
 }

@@ -1,13 +1,13 @@
 //! WebSocket connections that an action serves: handshake, frames, pings, timeouts and the close.
-//! In: a request, the bytes of the connection after 101, its deadline. Out: messages and events for the action
-//! (`service.rs`); frames.
+//! In: a request, the bytes of the connection after 101, its deadline. Out: messages and events for the action (`service.rs`);
+//! frames.
 //! Never: knows which version of HTTP carries the connection; allocates for a message that arrives in one read.
-//! Limits: those of `[websocket]`; `WEBSOCKET_FRAMES_PER_TURN_MAX` frames of a connection in a turn. While a
-//! client does not read, nothing is read from it, so its output holds at most one message beyond `OUTPUT_PAUSE_BYTES`.
-//! Invariant: an idle connection without compression holds 40 bytes here (asserted) and no buffer; what a message
-//! in progress or a compression needs is in `Actives`.
+//! Limits: those of `[websocket]`; `WEBSOCKET_FRAMES_PER_TURN_MAX` frames of a connection in a turn. While a client does not
+//! read, nothing is read from it, so its output holds at most one message beyond `OUTPUT_PAUSE_BYTES`.
+//! Invariant: an idle connection without compression holds 40 bytes here (asserted) and no buffer; the state of a message in
+//! progress and of compression is in `Actives`.
 //!
-//! `service.rs` states how to add an action over WebSocket.
+//! `service.rs` explains how to add an action over WebSocket.
 
 pub(crate) mod compression;
 
@@ -42,13 +42,13 @@ use crate::worker::Worker;
 const DIRECT_BYTES_MIN: usize = 4096;
 /// The interval to a Ping is shortened at random, by up to `ping-every` divided by this.
 const JITTER_PART: u32 = 4;
-/// When a deadline is looked at again that passed while the action took no messages.
+/// After this time, a deadline that passed while the action took no messages is checked again.
 const FULL_RECHECK: Span = Span::from_secs(1);
 
-/// How long a client waits at least before it tries again to connect.
+/// The minimum time that a refused client waits before it tries to connect again.
 const RETRY: Span = Span::from_secs(2);
 
-/// Why a connection ends whose client does not reply to a Ping or a Close frame.
+/// The reason for closing a connection whose client does not reply to a Ping or a Close frame.
 const NO_REPLY: &str = "the client did not reply in time";
 
 /// A WebSocket connection.
@@ -200,11 +200,11 @@ enum Outcome {
     Yielded,
     /// The client has sent its Close frame.
     Closed,
-    /// The client broke the protocol or a limit.
+    /// The client violated the protocol or exceeded a limit.
     Failed(Fault),
 }
 
-/// Begin and end of a connection.
+/// Start and end of a connection.
 impl Worker {
     /// Checks a request for a WebSocket on `route`, and switches its connection, which from then on belongs to
     /// `service`. Returns `None` if the request was refused.
@@ -233,7 +233,7 @@ impl Worker {
     ) -> Option<Accept<'p>> {
         match check_request(policy, head) {
             Ok(mut accept) => {
-                // A client may open many streams, but contexts are as many as connections.
+                // A client may open many streams, but there are at most as many contexts as connections.
                 if accept.deflate.is_some_and(keeps_any_context)
                     && self.websockets.codecs.keepers() >= self.slots_max()
                 {
@@ -302,7 +302,7 @@ impl Worker {
         socket.state = State::Closing;
         let to = socket.requester;
         self.encode_switched(reactor, to, |out| encode_close(out, Some(close), None));
-        // The Close frame of the client comes behind messages that were perhaps not read, because the service was full.
+        // The Close frame of the client may come after messages that were not read because the service was full.
         self.resume_request(to);
         if !self.is_client_held(to) {
             self.arm_websocket(reactor, id);
@@ -320,7 +320,7 @@ impl Worker {
         self.close_websocket(reactor, id, close);
     }
 
-    /// Ends the connection after what was sent.
+    /// Ends the connection after all queued data was sent.
     fn end_websocket<R: Reactor>(&mut self, reactor: &mut R, id: Id<WebSocket>) {
         let Some(socket) = self.websockets.sessions.get(id) else { return };
         let to = socket.requester;
@@ -328,7 +328,7 @@ impl Worker {
         self.end_switched(reactor, to);
     }
 
-    /// Gives back everything that the connection holds here.
+    /// Releases everything that the connection holds here.
     pub(super) fn forget_websocket(&mut self, id: Id<WebSocket>) {
         let Some(socket) = self.websockets.sessions.remove(id) else { return };
         self.accounts.counters.websockets_now.sub(1);
@@ -519,7 +519,7 @@ impl Worker {
         (used, outcome)
     }
 
-    /// Keeps what the connection needs until its next bytes, and gives back everything else.
+    /// Keeps the state that the connection needs for its next bytes, and releases the rest.
     fn keep_active(&mut self, id: Id<WebSocket>, mut active: Active) {
         active.decoder.release();
         if !active.decoder.is_in_message() {
@@ -545,8 +545,8 @@ impl Worker {
 
 /// Messages of the action.
 impl Worker {
-    /// Sends a message that does not respond to one of the client. Does nothing after a Close frame. The action
-    /// pauses its source while `is_websocket_held`.
+    /// Sends a message that is not a reply to a message of the client. Does nothing after a Close frame. The action pauses its
+    /// source while `is_websocket_held`.
     pub(super) fn notify_websocket<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -568,7 +568,7 @@ impl Worker {
         }
     }
 
-    /// How a connection gets a message that several connections get, and that has as many bytes as `count_bytes` returns.
+    /// How a connection gets a message for several connections. `count_bytes` returns the size of the message.
     pub(super) fn packing_for(
         &self,
         id: Id<WebSocket>,
@@ -596,7 +596,7 @@ impl Worker {
         }
     }
 
-    /// Changes what a connection is for.
+    /// Changes the action that a connection belongs to.
     pub(super) fn set_service(&mut self, id: Id<WebSocket>, service: Service) {
         if let Some(socket) = self.websockets.sessions.get_mut(id) {
             socket.service = service;
@@ -710,7 +710,7 @@ impl Worker {
             {
                 return self.push_client_due(reactor, (id, session));
             }
-            // The client's Pong, or its message, may be among the bytes that are not read.
+            // The client's Pong or message may be among the bytes that were not read.
             return self.set_action_deadline(reactor, to, now.after(FULL_RECHECK));
         }
         let Some(socket) = self.websockets.sessions.get_mut(id) else { return };
@@ -752,7 +752,7 @@ impl Worker {
     }
 }
 
-/// A span up to a quarter shorter than `every`, so that connections which began together get their pings apart.
+/// A span up to a quarter shorter than `every`, so that connections that were opened together get their pings at different times.
 pub(super) fn jittered(every: Span, prng: &mut Prng) -> Span {
     let jitter = (every / JITTER_PART).as_nanos() as u64;
     every - Span::from_nanos(prng.below(jitter.max(1)))

@@ -20,7 +20,7 @@ use crate::answer::Answer;
 use crate::buffers::Input;
 use crate::carrier::http1::Framing;
 use crate::carrier::http1::response::AnswerForm;
-use crate::carrier::output::{look_span, next_look};
+use crate::carrier::output::{check_span, next_output_check};
 use crate::connection::Downstream;
 use crate::malformed::FaultPlace;
 use crate::record::{CLIENT_LEFT, Refusal, SLOW_CLIENT};
@@ -40,7 +40,7 @@ pub(crate) struct Http1Client {
     /// Decodes the body of the current request, which an action takes or the carrier discards.
     pub(super) body: BodyDecoder,
     /// The client does not read its responses fast enough. No further request is decoded until the output has
-    /// drained. The deadline is the next check of the output (`next_look`), except in a tunnel.
+    /// drained. The deadline is the next check of the output (`next_output_check`), except in a tunnel.
     pub(crate) blocked: bool,
     /// The client has ended its direction of the connection.
     pub(crate) finished: bool,
@@ -103,7 +103,7 @@ const PREFACE_BYTES_MIN: usize = 4;
 pub(super) enum Sent {
     /// No final head.
     Nothing,
-    /// The final head, which states this framing of the body.
+    /// The final head, with this framing of the body.
     Head(Framing),
     /// The whole response.
     All,
@@ -257,7 +257,7 @@ impl Worker {
         let Some(http1) = down.http1() else { return };
         if http1.is_held() {
             reactor.set_receiving(sock, false);
-            reactor.set_deadline(sock, now.after(look_span(timeouts.body)));
+            reactor.set_deadline(sock, now.after(check_span(timeouts.body)));
             return;
         }
         let finished = http1.finished;
@@ -632,9 +632,9 @@ impl Worker {
         let timeout = self.settings.of(down.era()).listener(down.listener).timeouts.body;
         if reactor.output_pending(sock) == 0 {
             // `Drained` is on its way.
-            return reactor.set_deadline(sock, reactor.now().after(look_span(timeout)));
+            return reactor.set_deadline(sock, reactor.now().after(check_span(timeout)));
         }
-        if let Some(at) = next_look(reactor, sock, timeout) {
+        if let Some(at) = next_output_check(reactor, sock, timeout) {
             return reactor.set_deadline(sock, at);
         }
         self.accounts.counters.body_timeouts.add(1);

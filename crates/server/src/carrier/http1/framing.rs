@@ -1,5 +1,5 @@
 //! How a body is framed on an HTTP/1 connection (RFC 9112 section 6).
-//! In: the framing that a head states, pieces of the body. Out: framed pieces in the connection's output.
+//! In: the framing in a head, pieces of the body. Out: framed pieces in the connection's output.
 
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http1;

@@ -62,7 +62,7 @@ fn framing_of(request: &StoredRequest) -> Framing {
     }
 }
 
-/// Sends the head. Returns the framing that it states for the body. A complete body of unknown length gets a
+/// Sends the head. Returns its framing of the body. A complete body of unknown length gets a
 /// Content-Length, unless trailers follow: a server whose application does not read the body may discard a body with a
 /// length and leave chunks on the connection, where they are taken for the next request (Cheroot 11).
 fn send_head<R: Reactor>(

@@ -20,7 +20,7 @@ use crate::captured::head_fields;
 use crate::carrier::http1::Framing;
 use crate::carrier::http1::client::{Phase, Sent};
 use crate::carrier::http1::framing::send_framed;
-use crate::carrier::output::{is_blocked, look_span};
+use crate::carrier::output::{check_span, is_blocked};
 use crate::carrier::{Progress, Rest};
 use crate::requester::Requester;
 use crate::worker::{Work, Worker};
@@ -305,7 +305,7 @@ impl Worker {
         if let Some(http1) = down.http1() {
             http1.blocked = true;
         }
-        reactor.set_deadline(sock, reactor.now().after(look_span(timeout)));
+        reactor.set_deadline(sock, reactor.now().after(check_span(timeout)));
     }
 
     /// Whether the response is suspended.

@@ -19,7 +19,7 @@ use crate::carrier::http2::clients::{Arrival, Piece};
 use crate::carrier::http2::limits;
 use crate::carrier::http2::links::{GATHERED_BYTES_MAX, settle_client_later};
 use crate::carrier::http2::stream::{Connect, Http2Stream};
-use crate::carrier::output::{look_span, next_look};
+use crate::carrier::output::{check_span, next_output_check};
 use crate::connection::ClientCarrier;
 use crate::malformed::FaultPlace;
 use crate::record::{CLIENT_LEFT, SLOW_CLIENT};
@@ -566,7 +566,7 @@ impl Worker {
             reactor.flush(sock);
             if reactor.output_pending(sock) > 0 {
                 http2.is_blocked = true;
-                http2.due_at = http2.due_at.min(reactor.now().after(look_span(timeouts.body)));
+                http2.due_at = http2.due_at.min(reactor.now().after(check_span(timeouts.body)));
             }
         }
         if reactor.output_pending(sock) == 0 {
@@ -625,7 +625,7 @@ impl Worker {
         let timeouts = self.settings.of(down.era()).listener(down.listener).timeouts;
         let ClientCarrier::Http2(http2) = &mut down.carrier else { return };
         if http2.is_blocked && reactor.output_pending(sock) > 0 {
-            match next_look(reactor, sock, timeouts.body) {
+            match next_output_check(reactor, sock, timeouts.body) {
                 Some(at) => http2.due_at = at,
                 None => {
                     self.accounts.counters.body_timeouts.add(1);

@@ -21,7 +21,7 @@ use crate::carrier::http2::head::HeadBuffer;
 use crate::carrier::http2::links::{Links, settle_client_later};
 use crate::carrier::http2::response::write_lines;
 use crate::carrier::http2::stream::{Connect, Http2Stream};
-use crate::carrier::output::{is_blocked, look_span};
+use crate::carrier::output::{check_span, is_blocked};
 use crate::connection::Connections;
 use crate::requester::Requester;
 use crate::settings::Era;
@@ -605,7 +605,7 @@ impl Http2Clients {
         }
     }
 
-    /// When to look again whether the client takes a stream's output. `None` if the client's windows have admitted
+    /// When to check again whether the client takes a stream's output. `None` if the client's windows have admitted
     /// nothing for `timeout`. While the connection itself takes nothing, its own deadline decides.
     pub(in crate::carrier) fn look<R: Reactor>(
         &self,
@@ -616,10 +616,10 @@ impl Http2Clients {
         let stream = self.streams.get(to.stream)?;
         let (now, expires_at) = (reactor.now(), stream.moved_at.after(timeout));
         let is_conn_blocked = !stream.is_behind() && is_blocked(reactor, to.sock);
-        let look_at = now.after(look_span(timeout));
+        let check_at = now.after(check_span(timeout));
         match expires_at > now {
-            true => Some(expires_at.min(look_at)),
-            false => is_conn_blocked.then_some(look_at),
+            true => Some(expires_at.min(check_at)),
+            false => is_conn_blocked.then_some(check_at),
         }
     }
 }

@@ -70,7 +70,7 @@ pub(crate) struct Http2Server {
     /// The streams in `streams` that wait to be opened, in order of arrival.
     pub(super) waiting: Vec<Id<ServerStream>>,
     /// When bytes of the server last arrived.
-    heard_at: Moment,
+    last_byte_at: Moment,
     /// The deadline of the connection: the earliest of its streams, `reuse.idle-timeout` without streams.
     pub(super) due_at: Moment,
     /// The time at which the last stream ended. `NEVER` while there is a stream.
@@ -93,7 +93,7 @@ impl Http2Server {
             is_http1: false,
             streams: Vec::new(),
             waiting: Vec::new(),
-            heard_at: now,
+            last_byte_at: now,
             due_at: Moment::NEVER,
             idle_since: Moment::NEVER,
             is_retired: false,
@@ -205,7 +205,7 @@ impl Worker {
             return self.fall_back_to_http1(reactor, sock);
         }
         http2.phase = Phase::Greeting;
-        http2.heard_at = now;
+        http2.last_byte_at = now;
         shared.note_heard(server, sock, now);
         if !self.settings.newest().pool(pool).h2c
             && let Some(out) = reactor.output(sock)
@@ -280,7 +280,7 @@ impl Worker {
         let Some(up) = self.conns.upstream(sock) else { return self.note_bug(reactor, sock) };
         let (pool, server) = (usize::from(up.pool), usize::from(up.server));
         let ServerCarrier::Http2(http2) = &mut up.carrier else { return };
-        http2.heard_at = now;
+        http2.last_byte_at = now;
         http2.is_settling = true;
         self.pools[pool].shared.note_heard(server, sock, now);
         let mut scratch = core::mem::take(&mut self.http2_servers.scratch);
@@ -609,7 +609,7 @@ impl Worker {
     }
 
     /// Sends GOAWAY on a connection without streams.
-    pub(in crate::carrier) fn say_goodbye<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+    pub(in crate::carrier) fn send_goaway<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         if let Some(http2) = self.conns.http2_server(sock)
             && let Some(out) = reactor.output(sock)
         {
@@ -629,14 +629,15 @@ impl Worker {
     }
 
     /// Retires a connection on which no byte arrived for `span`: its server may be unreachable.
-    pub(in crate::carrier) fn doubt_http2_server<R: Reactor>(
+    pub(in crate::carrier) fn retire_silent_http2_server<R: Reactor>(
         &mut self,
         reactor: &mut R,
         sock: SockId,
         span: Span,
     ) {
         let now = reactor.now();
-        if self.conns.http2_server(sock).is_some_and(|http2| http2.heard_at.after(span) <= now) {
+        if self.conns.http2_server(sock).is_some_and(|http2| http2.last_byte_at.after(span) <= now)
+        {
             self.retire_http2_server(sock);
         }
     }

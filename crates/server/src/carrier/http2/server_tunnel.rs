@@ -4,7 +4,7 @@
 //! Never: sends an extended CONNECT to a server that has not announced it (section 3); sends a key (section 5).
 //! Limits: the data that waits for the server is bounded as a request body is; the data that waits for the client, by the
 //! stream's window.
-//! Invariant: after its head, a tunnel's stream carries only bytes of the tunnel, whatever the stored request states.
+//! Invariant: after its head, a tunnel's stream carries only bytes of the tunnel, whatever the stored request says.
 
 use tidegate_base::Id;
 use tidegate_gate::websocket;

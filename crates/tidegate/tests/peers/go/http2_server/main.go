@@ -80,7 +80,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Counts the request, and states the sum in a trailer too.
+// Counts the request, and sends the sum in a trailer too.
 func count(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Trailer", "X-Sum")
 	size, err := io.Copy(io.Discard, r.Body)
