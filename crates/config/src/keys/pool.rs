@@ -115,7 +115,8 @@ pub static POOL: Section = Section {
             Value("1024"),
             "Maximum number of requests of the process that wait until a server has fewer requests than its `connections-max`. \
              Further requests get a 503 response. Each worker has an equal share, rounded up, so N workers together may exceed \
-             the number by up to N - 1. A worker whose share is used up refuses requests even if other workers have room.",
+             the number by up to N - 1. A worker whose share is used up asks the other workers for their unused `connections-max`, for \
+             up to 50 ms, before it refuses a request.",
             "Waiting requests occupy memory. Beyond this number, an immediate error is better than a longer \
              wait.",
         ),

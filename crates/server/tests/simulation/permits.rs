@@ -43,13 +43,13 @@ struct Process {
 }
 
 impl Process {
-    /// `connections_max`: the limit of `SERVER`.
-    fn new(connections_max: u32, seed: u64) -> Self {
+    /// `connections_max`: the limit of `SERVER`. `pool`: further settings of its pool.
+    fn new(connections_max: u32, pool: &str, seed: u64) -> Self {
         let text = format!(
             "[[listener]]\nbind = \"10.0.0.1:80\"\n\
              [[route]]\npath = \"/other\"\nproxy = \"other\"\n[[route]]\nproxy = \"p\"\n\
              [pool.other]\nservers = [\"unix:{OTHER_SERVER}\"]\n[pool.p]\nservers = \
-             [{{ address = \"unix:{SERVER}\", connections-max = {connections_max} }}]\n"
+             [{{ address = \"unix:{SERVER}\", connections-max = {connections_max} }}]\n{pool}\n"
         );
         let config = parse(&text);
         let net = SimNet::new(seed, Faults::none());
@@ -101,11 +101,41 @@ impl Process {
 
 /// Two workers, each with two clients.
 fn begin(connections_max: u32) -> (Process, Vec<[SimPeer; 2]>) {
+    begin_with(connections_max, "")
+}
+
+fn begin_with(connections_max: u32, pool: &str) -> (Process, Vec<[SimPeer; 2]>) {
     let begun = (0..100).find_map(|seed| {
-        let mut process = Process::new(connections_max, seed);
+        let mut process = Process::new(connections_max, pool, seed);
         process.dial().map(|clients| (process, clients))
     });
     begun.expect("a seed with two clients at each worker")
+}
+
+#[test]
+fn idle_server_is_used_by_each_worker_although_no_request_may_queue() {
+    let (mut process, clients) = begin_with(1, "queue-max = 0");
+    let server = process.net.serve(&Address::Unix(SERVER.to_owned())).expect("a free path");
+    let mut connections = Vec::new();
+    for round in 0..6 {
+        let client = &clients[round % 2][0];
+        client.send(GET);
+        process.pass(Span::from_millis(10), || {});
+        connections.extend(server.accept());
+        for connection in &connections {
+            if connection.receive().ends_with(b"\r\n\r\n") {
+                connection.send(OK);
+            }
+        }
+        process.pass(Span::from_millis(10), || {});
+        assert_status(200, &String::from_utf8_lossy(&client.receive()));
+    }
+    // The server is busy, so nobody has a permit.
+    clients[0][0].send(GET);
+    process.pass(Span::from_millis(10), || {});
+    clients[1][0].send(GET);
+    process.pass(Span::from_millis(200), || {});
+    assert_status(503, &String::from_utf8_lossy(&clients[1][0].receive()));
 }
 
 #[test]

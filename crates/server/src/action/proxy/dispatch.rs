@@ -5,7 +5,7 @@
 //! Limits: the pool's settings bound its queue and the attempts.
 //! Invariant: each `note_start` for a server is followed by exactly one `note_end`.
 
-use tidegate_base::Id;
+use tidegate_base::{Id, Span};
 use tidegate_config::model::{Pool, ServerTimeouts, Unretriable};
 use tidegate_gate::access::{Cause, Phase};
 use tidegate_gate::balance::Pick;
@@ -124,7 +124,7 @@ impl Worker {
     }
 
     /// Puts the exchange into the pool's queue, at the place of its arrival. If the queue is full, the exchange
-    /// fails with `or_else`.
+    /// fails with `or_else`, after `PERMIT_SPAN` if another worker may have a permit for it.
     fn enqueue<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, or_else: Failure) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (era, pool_index, to) = (exchange.era, exchange.pool, exchange.requester);
@@ -132,14 +132,24 @@ impl Worker {
         self.note_phase(to, Phase::Queue);
         self.leave_queue_if_gone(reactor, id);
         // The client may have disconnected.
-        let Some(exchange) = self.exchanges.find(id) else { return };
+        if self.exchanges.find(id).is_none() {
+            return;
+        }
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let pool = &mut self.pools[usize::from(pool_index)];
         let is_new = exchange.is_new();
         let has_place = match is_new {
             true => pool.queue.push(id, exchange.arrival),
             false => pool.queue.put_back(id, exchange.arrival),
         };
-        if !has_place {
+        let length_max = pool.queue.length_max() + BEYOND_QUEUE_MAX;
+        exchange.exceeds_queue = !has_place
+            && pool.permits.is_shared()
+            && !pool.is_short
+            && pool.queue.len() < length_max
+            && pool.queue.put_back(id, exchange.arrival);
+        let exceeds_queue = exchange.exceeds_queue;
+        if !has_place && !exceeds_queue {
             self.accounts.counters.queue_refusals.add(1);
             return self.fail(reactor, id, or_else);
         }
@@ -149,7 +159,24 @@ impl Worker {
         }
         self.accounts.counters.queued.add(1);
         let wait = self.settings.of(era).pool(pool_index).timeouts.queue;
+        let wait = if exceeds_queue { wait.min(PERMIT_SPAN) } else { wait };
         self.set_action_deadline(reactor, to, reactor.now().after(wait));
+    }
+
+    /// No other worker has had a permit for an exchange beyond the end of the queue. It has a place now if others have left
+    /// the queue, and fails otherwise.
+    fn permit_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        let (era, pool_index, to) = (exchange.era, exchange.pool, exchange.requester);
+        let queue = &self.pools[usize::from(pool_index)].queue;
+        if queue.len() <= queue.length_max() {
+            exchange.exceeds_queue = false;
+            let wait = self.settings.of(era).pool(pool_index).timeouts.queue;
+            return self.set_action_deadline(reactor, to, reactor.now().after(wait));
+        }
+        self.accounts.counters.queue_refusals.add(1);
+        self.leave_queues(id);
+        self.fail(reactor, id, Failure { status: 503, text: QUEUE_FULL });
     }
 
     /// Calls `leave_queue` if the client has already ended its direction, for example during its previous request or while
@@ -676,6 +703,7 @@ impl Worker {
             }
             Stage::Tunnel => return self.tunnel_due(reactor, id),
             Stage::Authorizing => return self.fail(reactor, id, NO_PASSWORD_RESULT),
+            Stage::Queued if exchange.exceeds_queue => return self.permit_due(reactor, id),
             Stage::Buffering
             | Stage::Queued
             | Stage::Connecting
@@ -712,6 +740,10 @@ fn failed_attempt<'a>(
 pub(crate) const NO_SERVER: Failure = Failure { status: 503, text: "no server is available" };
 const NO_PASSWORD_RESULT: Failure =
     Failure { status: 503, text: "timed out waiting for the password to be verified" };
+/// How long a request waits for a permit of another worker if the queue of its worker is full.
+const PERMIT_SPAN: Span = Span::from_millis(50);
+/// How many requests of a worker and pool wait that way.
+const BEYOND_QUEUE_MAX: usize = 256;
 const QUEUE_FULL: &str = "the request queue is full";
 const QUEUE_TIMEOUT: &str = "timed out in the request queue";
 /// This process has no slot, descriptor or memory for another connection.

@@ -163,6 +163,8 @@ pub(crate) struct Exchange {
     /// The number of the request among the proxied requests of its worker. A retry keeps it, and so its place in
     /// the queue.
     pub(crate) arrival: u64,
+    /// In `Stage::Queued`: the queue of this worker is full, and the request only waits for a permit of another worker.
+    pub(super) exceeds_queue: bool,
     /// How much of the request body has arrived.
     pub(crate) intake: Intake,
     /// The request in the form in which it is sent to a server.
@@ -210,6 +212,7 @@ impl Exchange {
             attempt: Attempt::NONE,
             attempts: Attempts::new(),
             arrival,
+            exceeds_queue: false,
             intake: Intake::NONE,
             request,
             ended: EndedSides::default(),
