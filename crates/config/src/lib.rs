@@ -57,6 +57,7 @@ mod remote_address;
 mod remote_keys;
 pub mod report;
 mod retry_on;
+mod returns;
 mod routes;
 mod schema;
 mod sets;
