@@ -15,6 +15,7 @@ mod choice;
 mod client_cert;
 mod conditions;
 mod count_tables;
+mod duplicates;
 mod edits;
 mod eject;
 mod embedded;
