@@ -2,8 +2,8 @@
 //! In: an unknown setting. Out: the suggested fix, which names the section.
 
 use crate::foreign::{
-    ALLOW_HELP, Entry, FILES_HELP, HEALTH_HELP, LISTENER_HELP, MIDDLEWARE_HELP,
-    PASSWORD_HELP, POOL_HELP, RATE_HELP, ROUTE_HELP, STRIP_HELP, TRUSTED_HELP,
+    ALLOW_HELP, Entry, FILES_HELP, HEALTH_HELP, LISTENER_HELP, MIDDLEWARE_HELP, PASSWORD_HELP,
+    POOL_HELP, RATE_HELP, ROUTE_HELP, STRIP_HELP, TRUSTED_HELP,
 };
 
 /// The sections that a word can be misplaced in.

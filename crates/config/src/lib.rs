@@ -26,6 +26,7 @@ pub mod findings;
 mod foreign;
 mod foreign_anywhere;
 mod foreign_file;
+mod foreign_paths;
 mod foreign_values;
 mod hazards;
 mod health;
