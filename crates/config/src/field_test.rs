@@ -24,7 +24,25 @@ pub(crate) fn read(
         notes.error(host_refused(name, value));
         return None;
     }
-    read_value(field, value, notes)
+    let test = read_value(field, value, notes)?;
+    check_border(value, notes);
+    Some(test)
+}
+
+/// Notes an error for a prefix or suffix with whitespace where a field value has none.
+fn check_border(value: &Value<'_>, notes: &mut Notes) {
+    let Some(table) = value.get_ref().as_table() else { return };
+    for (word, is_start) in [("prefix", true), ("suffix", false)] {
+        let Some(value) = table.get(word) else { continue };
+        let text = value.get_ref().as_str().unwrap_or_default();
+        let border = if is_start { text.chars().next() } else { text.chars().last() };
+        if border.is_some_and(|c| c == ' ' || c == '\t') {
+            let text = Located { text: text.to_owned(), place: value.span() };
+            let what = "whitespace around a field value is not transmitted".to_owned();
+            let help = "remove the whitespace".to_owned();
+            notes.error(refused(word, &text, ValueError { what, help }));
+        }
+    }
 }
 
 /// Reads the condition on the values of `field`, or of a parameter or cookie of that name. `None`: an error is noted.

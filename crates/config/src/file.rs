@@ -5,11 +5,12 @@
 
 use core::ops::Range;
 
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 
 use crate::admin;
 use crate::choice::{self, Choices};
 use crate::count_tables::{self, CountTables};
+use crate::duplicates;
 use crate::findings::SettingPositions;
 use crate::foreign_file;
 use crate::hazards;
@@ -160,12 +161,11 @@ pub(crate) fn note_syntax(
             notes.error(Note::new(Kind::Syntax, place, what).help(help));
             continue;
         }
-        let what = match first_of_two(text, root, &place).filter(|_| message == "duplicate key") {
-            Some(first) => {
-                let name = quoted(unquoted(text.get(place.clone()).unwrap_or_default()));
-                let kind = if text[..place.start].ends_with('[') { "table" } else { "key" };
-                format!("invalid TOML: duplicate {kind} {name}, first written in line {first}")
-            }
+        let first = duplicates::is_about_two(message)
+            .then(|| duplicates::first_of_two(text, root, &place))
+            .flatten();
+        let what = match first {
+            Some(first) => duplicates::what(text, &place, message, first),
             None => format!("invalid TOML: {message}"),
         };
         let note = Note::new(Kind::Syntax, place.start + start..place.end + start, what);
@@ -176,48 +176,13 @@ pub(crate) fn note_syntax(
     }
 }
 
-/// The line of the key that the duplicate at `second` repeats: the last key before it that has the same name and is not
-/// inside a value that ends before the duplicate.
-fn first_of_two(text: &str, root: &DeTable<'_>, second: &Range<usize>) -> Option<usize> {
-    let name = unquoted(text.get(second.clone())?);
-    let line_start = text[..second.start].rfind('\n').map_or(0, |at| at + 1);
-    let line = text[line_start..].lines().next().unwrap_or_default().trim();
-    if line.starts_with('[') {
-        // The parsed root contains only the last of two tables with the same header.
-        let earlier = text[..line_start].lines().enumerate();
-        return earlier.filter(|(_, other)| other.trim() == line).last().map(|(at, _)| at + 1);
-    }
-    let mut first = None;
-    let mut open = vec![root];
-    while let Some(table) = open.pop() {
-        for (key, value) in table {
-            if key.get_ref() == name && key.span().end <= second.start {
-                first = first.max(Some(key.span().start));
-            }
-            let is_around = |inner: &Range<usize>| inner.end > second.start;
-            match value.get_ref() {
-                // An inline table contains its keys; the place of any other table is its header.
-                DeValue::Table(inner) if text[value.span()].starts_with('{') => {
-                    open.extend(is_around(&value.span()).then_some(inner));
-                }
-                DeValue::Table(inner) => open.push(inner),
-                DeValue::Array(rows) => {
-                    for row in rows.iter() {
-                        let is_inline = text[row.span()].starts_with('{');
-                        if !is_inline || is_around(&row.span()) {
-                            open.extend(row.get_ref().as_table());
-                        }
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-    first.map(|at| text[..at].matches('\n').count() + 1)
-}
-
 /// The fix for syntax errors that users of other formats make.
 fn syntax_help(message: &str) -> Option<&'static str> {
+    if duplicates::is_extension(message) {
+        return Some(
+            "write all of its settings in the braces, or each of them in a line of its own",
+        );
+    }
     message.contains("key with no value").then_some(
         "the file is TOML: headers such as [[listener]], [[route]] and [pool.NAME], and below them lines such as \
          bind = \"127.0.0.1:8080\"",
@@ -247,7 +212,7 @@ fn unquoted_string(text: &str, error: &Range<usize>, message: &str) -> Option<Ra
     (!string.is_empty() && !is_boolean).then_some(start..end)
 }
 
-fn unquoted(key: &str) -> &str {
+pub(crate) fn unquoted(key: &str) -> &str {
     key.trim_matches(['"', '\''])
 }
 

@@ -2,31 +2,38 @@
 //! In: an unknown setting or value, and its section. Out: the suggested fix.
 //! Invariant: no word is a setting of the section that it is listed for; each section exists.
 
-/// Words, the section in which a file uses them, and the suggested fix.
-type Entry = (&'static str, &'static [&'static str], &'static str);
+use crate::foreign_anywhere;
+use crate::foreign_values::VALUES;
 
-const POOL_HELP: &str = "write [pool.NAME] with servers = [\"127.0.0.1:8000\"]";
-const LISTENER_HELP: &str = "write [[listener]] with bind = \"0.0.0.0:8080\"";
-const ROUTE_HELP: &str =
+/// Words, the section in which a file uses them, and the suggested fix.
+pub(crate) type Entry = (&'static str, &'static [&'static str], &'static str);
+
+pub(crate) const POOL_HELP: &str = "write [pool.NAME] with servers = [\"127.0.0.1:8000\"]";
+pub(crate) const LISTENER_HELP: &str = "write [[listener]] with bind = \"0.0.0.0:8080\"";
+pub(crate) const ROUTE_HELP: &str =
     "write [[route]] with path = \"/api/*\" and an action, such as proxy = \"NAME\"";
 const PROCESS_HELP: &str = "remove it: Tidegate stays in the foreground; the service manager manages the user and the process";
 const CERTIFICATES_HELP: &str = "write certificates = [{ cert = \"site.pem\", key = \"site.key\" }] in the `tls` of the listener";
 const ACME_HELP: &str = "not in this version: let an ACME client obtain the certificates and name its files in `certificates`";
 const CLIENT_CA_HELP: &str =
     "write client-auth = \"required\" and client-ca = \"clients-ca.pem\" for client certificates";
-const MIDDLEWARE_HELP: &str = "write request-headers = { set = { \"x-real-ip\" = \"{client}\" } } or response-headers = \
+pub(crate) const MIDDLEWARE_HELP: &str = "write request-headers = { set = { \"x-real-ip\" = \"{client}\" } } or response-headers = \
                                { remove = [\"server\"] }";
-const STRIP_HELP: &str = "write proxy = { pool = \"NAME\", path = \"/{rest}\" }, with path = \"/api/*\" in the route, to remove /api";
+pub(crate) const STRIP_HELP: &str = "write proxy = { pool = \"NAME\", path = \"/{rest}\" }, with path = \"/api/*\" in the route, to remove /api";
 const AGENT_HELP: &str = "write agent = { port = 9999, every = \"2s\" } in [pool.NAME]";
-const HEALTH_HELP: &str = "write health = { http = \"/healthz\", every = \"2s\", fall = 3 } in [pool.NAME]; if a connection \
+pub(crate) const HEALTH_HELP: &str = "write health = { http = \"/healthz\", every = \"2s\", fall = 3 } in [pool.NAME]; if a connection \
                            fails, another server is tried in any case (`retries`)";
 const BALANCE_HELP: &str =
     "write balance = \"least-connections\", \"round-robin\" or { hash = \"client-address\" }";
+pub(crate) const TRUSTED_HELP: &str = "write trusted = [\"10.0.0.0/8\"] in the [[listener]]";
+pub(crate) const ALLOW_HELP: &str =
+    "write allow = [\"10.0.0.0/8\"] or deny = [...] in a [[route]] for a 403 response";
 
 const TLS_HELP: &str = "write tls = { certificates = [{ cert = \"site.pem\", key = \"site.key\" }] } in the [[listener]]";
-const FILES_HELP: &str = "not in this version: Tidegate serves no files; write proxy = \"NAME\" with the pool of a file server";
-const RATE_HELP: &str = "write rate = { limit = \"100/10s\", burst = 20 } in a [[route]]";
-const PASSWORD_HELP: &str = "write auth = { basic = \"users.htpasswd\" } in a [[route]]; `client-cert` tests client certificates";
+pub(crate) const FILES_HELP: &str = "not in this version: Tidegate serves no files; write proxy = \"NAME\" with the pool of a file server";
+pub(crate) const RATE_HELP: &str =
+    "write rate = { limit = \"100/10s\", burst = 20 } in a [[route]]";
+pub(crate) const PASSWORD_HELP: &str = "write auth = { basic = \"users.htpasswd\" } in a [[route]]; `client-cert` tests client certificates";
 const SERVER_LIMIT_HELP: &str =
     "write servers = [{ address = \"127.0.0.1:8000\", connections-max = 200 }]";
 
@@ -202,6 +209,11 @@ const ENTRIES: &[Entry] = &[
         "write proxy = \"NAME\" in a [[route]], and define [pool.NAME]",
     ),
     ("[[listener]]", &["route", "routes", "location", "locations", "rules"], ROUTE_HELP),
+    (
+        "[[listener]]",
+        &["mode", "protocol", "tcp"],
+        "write forward = \"NAME\", the name of a [pool.NAME], for TCP mode; without it, the listener speaks HTTP",
+    ),
     (
         "[[listener]]",
         &["accept-proxy", "proxyprotocol"],
@@ -393,6 +405,17 @@ const ENTRIES: &[Entry] = &[
         ],
         "write path = \"/api/*\"",
     ),
+    ("[[route]]", &["methods", "verb", "verbs"], "write method = [\"GET\", \"POST\"]"),
+    (
+        "[[route]]",
+        &["action", "actions", "handler", "do"],
+        "write one action, such as proxy = \"NAME\", respond = { status = 404 } or redirect = \"https://example.com{path}\"",
+    ),
+    (
+        "[[route]]",
+        &["client-max-body-size", "max-body-size", "body-max", "request-body"],
+        "write limits = { body = \"1MiB\" } in the [[listener]]",
+    ),
     (
         "[[route]]",
         &["hosts", "hostname", "domain", "domains", "server-name"],
@@ -481,6 +504,7 @@ const ENTRIES: &[Entry] = &[
             "clients",
             "whitelist",
             "blacklist",
+            "ip-blacklist",
         ],
         "write client = [\"10.0.0.0/8\"] as a condition, or allow = [\"10.0.0.0/8\"] or deny = [...] for a 403 response",
     ),
@@ -641,7 +665,18 @@ const ENTRIES: &[Entry] = &[
     ),
     (
         "[route.proxy]",
-        &["rewrite", "uri", "url", "prefix", "strip-prefix", "replace-path", "path-rewrite"],
+        &[
+            "rewrite",
+            "uri",
+            "url",
+            "prefix",
+            "strip",
+            "strip-prefix",
+            "replace",
+            "replace-path",
+            "add-prefix",
+            "path-rewrite",
+        ],
         "write path = \"/new/{rest}\", with path = \"/old/*\" in the route",
     ),
     (
@@ -670,7 +705,31 @@ const ENTRIES: &[Entry] = &[
         &["priority", "fallback", "standby"],
         "write backup = true for a server that gets requests only while the others are down",
     ),
-    ("[pool.NAME.servers]", &["check", "health", "max-fails", "fail-timeout"], HEALTH_HELP),
+    (
+        "[pool.NAME.servers]",
+        &["check", "health", "max-fails", "fail-timeout", "inter", "interval", "rise", "fall"],
+        HEALTH_HELP,
+    ),
+    (
+        "[pool.NAME.servers]",
+        &["down", "disabled", "drain", "maintenance", "enabled"],
+        "write weight = 0 for a server without new requests, or remove the server",
+    ),
+    (
+        "[pool.NAME.servers]",
+        &["sni", "server-name", "servername"],
+        "write tls = { server-name = \"app.internal\" } in [pool.NAME]",
+    ),
+    (
+        "[pool.NAME.servers]",
+        &["tls", "ssl", "https", "verify", "ca", "ca-file"],
+        "write tls = true in [pool.NAME]: all servers of a pool speak the same protocol",
+    ),
+    (
+        "[pool.NAME.servers]",
+        &["resolve", "resolver", "resolvers", "dns"],
+        "remove it: names are resolved at start and at each reload",
+    ),
     ("[pool.NAME.servers]", &["agent", "agent-check", "agent-port"], AGENT_HELP),
     ("[pool.NAME]", &["agent-check", "agent-port", "agent-inter"], AGENT_HELP),
     (
@@ -742,43 +801,10 @@ const ENTRIES: &[Entry] = &[
     ),
 ];
 
-/// Values of other programs: the setting, the words, and what to write as its value.
-const VALUES: &[Entry] = &[
-    (
-        "balance",
-        &["leastconn", "least-conn", "least-request", "leastrequest"],
-        "\"least-connections\"",
-    ),
-    ("balance", &["rr", "wrr", "roundrobin", "static-rr", "weighted"], "\"round-robin\""),
-    ("balance", &["p2c", "two-random-choices", "power-of-two-choices", "random two"], "\"random\""),
-    ("balance", &["ip-hash", "source", "client-ip", "sticky"], "{ hash = \"client-address\" }"),
-    ("balance", &["uri", "uri-hash", "path"], "{ hash = \"path\" }"),
-    (
-        "client-auth",
-        &["require", "mandatory", "on", "yes", "true", "require-and-verify"],
-        "\"required\"",
-    ),
-    ("client-auth", &["request", "want", "verify-if-given"], "\"optional\""),
-    ("client-auth", &["none", "no", "false"], "\"off\""),
-    ("min-version", &["tlsv1.2", "tls1.2", "tls12", "versiontls12"], "\"1.2\""),
-    ("min-version", &["tlsv1.3", "tls1.3", "tls13", "versiontls13"], "\"1.3\""),
-    (
-        "tls",
-        &["true", "on", "yes"],
-        "{ certificates = [{ cert = \"site.pem\", key = \"site.key\" }] }, or \"self-signed\" for development",
-    ),
-    (
-        "format",
-        &["combined", "common", "clf", "main", "apache", "nginx", "httplog"],
-        "\"json\", or \"http\" for the fields of HAProxy's option httplog",
-    ),
-    ("proxy-protocol", &["1"], "\"v1\""),
-    ("proxy-protocol", &["2"], "\"v2\""),
-];
-
 /// The fix for the setting `word` in the section of `path`.
 pub(crate) fn setting(path: &str, word: &str) -> Option<&'static str> {
-    find(ENTRIES, path, word)
+    let anywhere = foreign_anywhere::SECTIONS.contains(&path).then_some(foreign_anywhere::ENTRIES);
+    find(ENTRIES, path, word).or_else(|| find(anywhere?, "", word))
 }
 
 /// How to write the table of the section of `path` for which the file has a short form that does not exist; `shown` is

@@ -1,20 +1,21 @@
-//! Warnings about valid files whose requests would loop, or speak plain HTTP to port 443.
+//! Warnings about valid files whose redirects loop, or whose connections to port 443 are plain HTTP. `returns.rs` has the loops
+//! through servers.
 //! In: checked routes, listeners, pools. Out: warnings.
 //! Limits: `HOPS_MAX` redirects are followed from up to `STARTS_MAX` hosts and as many paths of a route, and `ROUTES_MAX` routes
 //! are examined.
 //! Invariant: a redirect is reported only if every request, whatever its fields are, comes back to the same route. If
 //! that depends on other conditions or other hosts, there is no warning.
 
-use core::net::{IpAddr, SocketAddr};
 use core::ops::Range;
 
 use crate::listeners::Listeners;
 use crate::model::{
     Action, Bind, HeaderTest, HostPattern, Listener, NamedTest, PathPattern, Placeholder, Redirect,
-    RedirectPiece, Route, Segment, ServerAddress, UpstreamHost,
+    RedirectPiece, Route, Segment, ServerAddress,
 };
 use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes};
+use crate::returns::Ways;
 use crate::unreachable_routes::{covers_each, covers_host, covers_path};
 
 /// Maximum number of redirects that are followed from one route. Browsers stop after about the same number.
@@ -41,26 +42,10 @@ pub(crate) fn check(
         routes: routes.get(..ROUTES_MAX).unwrap_or(routes),
         listeners: &listeners.listeners,
     };
+    let ways = Ways::new(file.routes, listeners, pools);
     for (index, (route, place)) in file.routes.iter().enumerate() {
         match &route.action {
-            Action::Proxy(proxy) => {
-                let pools = route.pools().filter_map(|pool| pools.pools.get(pool));
-                let own = pools.flat_map(|pool| &pool.servers).find_map(|server| {
-                    let mut listeners = file.applying(route);
-                    listeners.find(|(_, listener)| is_own(&listener.bind, &server.address))
-                });
-                let own = own.filter(|(at, _)| !file.ends_elsewhere(index, &proxy.host, *at));
-                if let Some((_, listener)) = own {
-                    let what = format!(
-                        "the pool of this route contains the address of its own listener {:?}: requests would loop",
-                        listener.name
-                    );
-                    let note = Note::new(Kind::Loop, place.clone(), what);
-                    notes.warn(note.help(
-                        "write the address of the server, or add `listener` so that the route handles only requests of another listener",
-                    ));
-                }
-            }
+            Action::Proxy(_) => ways.check_route(index, route, place, notes),
             Action::Redirect(redirect) => {
                 if file.applying(route).any(|(at, _)| file.comes_back(index, route, redirect, at)) {
                     let what = "this route redirects requests to itself: browsers report too many redirects";
@@ -78,8 +63,8 @@ pub(crate) fn check(
             | Action::Lua(_) => {}
         }
     }
-    for (listener, place) in file.listeners.iter().zip(&listeners.places) {
-        check_forward(listener, place, pools, notes);
+    for (index, (listener, place)) in file.listeners.iter().zip(&listeners.places).enumerate() {
+        ways.check_forward(index, place, notes);
         let is_plain = listener.forward.is_none() && !listener.may_serve_https();
         if port_of(&listener.bind) == Some(443) && is_plain {
             let what = format!(
@@ -110,47 +95,11 @@ pub(crate) fn check(
     }
 }
 
-/// Notes a warning if the listener forwards connections to itself.
-fn check_forward(listener: &Listener, place: &Range<usize>, pools: &Pools, notes: &mut Notes) {
-    let Some(forward) = &listener.forward else { return };
-    let mut servers =
-        forward.pools().filter_map(|pool| pools.pools.get(pool)).flat_map(|pool| &pool.servers);
-    if servers.any(|server| is_own(&listener.bind, &server.address)) {
-        let what = format!("listener {:?} forwards connections to itself", listener.name);
-        let note = Note::new(Kind::Loop, place.clone(), what);
-        notes.warn(note.help("write the address of the server in the pool"));
-    }
-}
-
 fn port_of(bind: &Bind) -> Option<u16> {
     match bind {
         Bind::Tcp(address) => Some(address.port()),
         Bind::Unix(_) => None,
     }
-}
-
-/// Whether a connection to `server` reaches the listener that is bound to `bind`.
-fn is_own(bind: &Bind, server: &ServerAddress) -> bool {
-    let own = match (bind, server) {
-        (Bind::Unix(own), ServerAddress::Unix(path)) => return own == path,
-        (Bind::Tcp(own), _) => own,
-        (Bind::Unix(_), _) => return false,
-    };
-    let is_local = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified();
-    match server {
-        ServerAddress::Ip(address) => {
-            own.port() == address.port() && own.port() != 0 && reaches(own, address, is_local)
-        }
-        ServerAddress::Name(name, port) => {
-            own.port() == *port && name.eq_ignore_ascii_case("localhost") && is_local(own.ip())
-        }
-        ServerAddress::Unix(_) => false,
-    }
-}
-
-fn reaches(own: &SocketAddr, server: &SocketAddr, is_local: fn(IpAddr) -> bool) -> bool {
-    let wildcard = own.ip().is_unspecified() && own.is_ipv4() == server.is_ipv4();
-    own.ip() == server.ip() || (wildcard && is_local(server.ip()))
 }
 
 /// The parts of the file that redirects depend on.
@@ -180,26 +129,6 @@ impl<'f> File<'f> {
     ) -> impl Iterator<Item = (usize, &'f Listener)> + 'r {
         let all = self.listeners.iter().enumerate();
         all.filter(|(at, _)| route.listener.is_none_or(|only| only == *at))
-    }
-
-    /// Whether the requests that the route at `index` forwards with this host to `listener` match an earlier route,
-    /// which answers every request for the host.
-    fn ends_elsewhere(&self, index: usize, host: &UpstreamHost, listener: usize) -> bool {
-        let UpstreamHost::Replace(name) = host else { return false };
-        let (earlier, _) = self.routes.split_at(index);
-        earlier.iter().any(|(route, _)| {
-            let every_request = route.paths.is_empty()
-                && route.methods.is_empty()
-                && route.headers.is_empty()
-                && route.conditions.is_empty()
-                && route.client_cert.is_none();
-            every_request
-                && route.listener.is_none_or(|only| only == listener)
-                && route.hosts.iter().any(|host| {
-                    matches!(host, HostPattern::Exact(host) if host.eq_ignore_ascii_case(name))
-                })
-                && !matches!(route.action, Action::Proxy(_))
-        })
     }
 
     /// Whether a request that `route` (at `index`) redirects at `listener` comes back to it again and again.

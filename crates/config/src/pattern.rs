@@ -5,8 +5,9 @@
 
 use core::net::{IpAddr, SocketAddr};
 
+use crate::foreign_paths;
 use crate::model::{
-    Bind, HostPattern, Network, PathPattern, Placeholder, RedirectPiece, Segment, ServerAddress,
+    Bind, HostPattern, Network, PathPattern, RedirectPiece, Segment, ServerAddress,
 };
 use crate::template::{self, Paths};
 
@@ -91,6 +92,11 @@ pub(crate) fn parse_server(text: &str) -> Result<ServerAddress, ValueError> {
     if text.parse::<IpAddr>().is_ok() {
         return complain("the port is missing", format!("write \"{}\"", with_port(text, 8000)));
     }
+    if text.starts_with('/') {
+        let path = if text.ends_with('/') { "/run/app.sock" } else { text };
+        let help = format!("write {:?}", format!("unix:{path}"));
+        return complain("the address of a unix socket begins with unix:", help);
+    }
     let Some((name, port)) = text.rsplit_once(':') else {
         return complain("the port is missing", format!("write \"{text}:8000\""));
     };
@@ -121,7 +127,12 @@ pub(crate) fn parse_server(text: &str) -> Result<ServerAddress, ValueError> {
 
 /// What is wrong with `scheme://rest` as a server.
 fn url_instead_of_server(scheme: &str, rest: &str) -> ValueError {
-    let host = rest.split('/').next().unwrap_or_default();
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let (user, host) = match authority.rsplit_once('@') {
+        Some((_, host)) => ("; the address has no user and no password", host),
+        None => ("", authority),
+    };
+    let host = if host.is_empty() || host.starts_with(':') { "app.internal" } else { host };
     let what = "a server needs an address, not a URL".to_owned();
     let (port, add) = match scheme {
         "http" | "ws" => (80, ""),
@@ -145,7 +156,7 @@ fn url_instead_of_server(scheme: &str, rest: &str) -> ValueError {
         }
         _ => "",
     };
-    ValueError { what, help: format!("write {address:?}{add}{path}") }
+    ValueError { what, help: format!("write {address:?}{add}{user}{path}") }
 }
 
 /// The text after the last colon, if it is a number above the highest port.
@@ -331,6 +342,9 @@ pub(crate) fn is_host_name(name: &str) -> bool {
 
 /// `route.path`.
 pub(crate) fn parse_path(text: &str) -> Result<PathPattern, ValueError> {
+    if let Some(help) = foreign_paths::help(text) {
+        return complain("this is the syntax of another program", help);
+    }
     if is_regex_like(text) {
         return complain(
             "a path cannot contain a regular expression, `**` or `:name`",
@@ -341,10 +355,12 @@ pub(crate) fn parse_path(text: &str) -> Result<PathPattern, ValueError> {
         return complain("\"*\" can only be the last segment", without_stars(text));
     }
     let Some(rest) = text.strip_prefix('/') else {
-        return complain(
-            "a path must begin with a slash",
-            format!("write \"/{}\"", text.escape_debug()),
-        );
+        let path = format!("/{text}");
+        let help = match parse_path(&path) {
+            Ok(_) => format!("write {path:?}"),
+            Err(_) => PATH_FORMS.to_owned(),
+        };
+        return complain("a path must begin with a slash", help);
     };
     if let Some(at) = text.find(['?', '#']) {
         let help = format!("write \"{}\"; a route can also test `headers` and `host`", &text[..at]);
@@ -381,7 +397,7 @@ fn is_regex_like(text: &str) -> bool {
 }
 
 /// The possible forms of path patterns, for expressions that have no counterpart.
-const PATH_FORMS: &str = "list the paths, such as path = [\"/a\", \"/b/*\"]; a path can end with \"/*\" and have \
+pub(crate) const PATH_FORMS: &str = "list the paths, such as path = [\"/a\", \"/b/*\"]; a path can end with \"/*\" and have \
                           segments such as \"/{id}\"";
 
 /// The fix for a path that is a regular expression, or a pattern of another program. It matches only paths that begin with the
@@ -471,7 +487,9 @@ fn without_stars(text: &str) -> String {
 fn parse_segments(text: &str) -> Result<Vec<Segment>, ValueError> {
     let mut segments = Vec::new();
     for piece in text.split('/') {
-        if piece == "." || piece == ".." {
+        // An encoded dot is a dot (RFC 3986 section 6.2.2.2).
+        let decoded = piece.to_ascii_lowercase().replace("%2e", ".");
+        if decoded == "." || decoded == ".." {
             return complain(
                 "clients remove dot segments before they send a path",
                 "write the path without \".\" and \"..\"",
@@ -582,7 +600,7 @@ pub(crate) fn parse_redirect(
                     "write {host} or a name, and a slash before other placeholders",
                 );
             }
-            _ => RedirectPiece::Value(redirect_value(&name[1..close], paths)?),
+            _ => RedirectPiece::Value(template::parse_name(&name[1..close], paths)?),
         });
         rest = after;
     }
@@ -592,18 +610,6 @@ pub(crate) fn parse_redirect(
         0..=REDIRECT_VALUES_MAX => Ok(pieces),
         _ => complain(format!("more than {REDIRECT_VALUES_MAX} placeholders"), "write fewer"),
     }
-}
-
-/// A placeholder of a redirect other than {host}, {path} and {query}.
-fn redirect_value(name: &str, paths: Paths<'_>) -> Result<Placeholder, ValueError> {
-    let value = template::parse_name(name, paths)?;
-    if matches!(value, Placeholder::User | Placeholder::Claim(_)) {
-        let what = format!(
-            "a redirect cannot use {{{name}}}: Tidegate redirects without verifying the user"
-        );
-        return complain(what, "remove it, or let a server redirect");
-    }
-    Ok(value)
 }
 
 fn push_literal(text: &str, pieces: &mut Vec<RedirectPiece>) -> Result<(), ValueError> {
@@ -695,6 +701,7 @@ mod tests {
             "https://{host}{path}/{header:x}",
             "https://{host}?{cookie:c}",
             "https://{host}:8443/{client}",
+            "/{user}/{claim:sub}",
         ] {
             assert!(read(text).is_ok(), "{text:?}: {:?}", read(text));
         }
@@ -706,8 +713,7 @@ mod tests {
             "//{header:x}/",
             "https://{header:x}{path}",
             "{rest}",
-            "/{user}",
-            "/{claim:sub}",
+            "https://{user}/",
             "/{nothing}",
         ] {
             assert!(read(text).is_err(), "{text:?}");

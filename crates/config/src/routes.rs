@@ -25,7 +25,8 @@ use tidegate_base::limits::WEBSOCKET_SETTINGS_MAX;
 use crate::findings::Owner;
 use crate::model::{
     Action, AddressSet, Handling, HeaderCondition, Listener, PathPattern, Placeholder, PoolChoice,
-    Proxy, Push, Redirect, Respond, Route, RouteTimeouts, Template, UpstreamHost, WebSocket,
+    Proxy, Push, Redirect, RedirectPiece, Respond, Route, RouteTimeouts, Template, UpstreamHost,
+    WebSocket,
 };
 use crate::pattern::{self, ValueError};
 use crate::push;
@@ -258,14 +259,26 @@ fn check_user(table: &Table<'_>, handling: &Handling, action: &Action, notes: &m
         Action::Proxy(proxy) => proxy.path.as_ref(),
         _ => None,
     };
+    let redirect = match action {
+        Action::Redirect(redirect) => redirect.to.as_slice(),
+        _ => &[],
+    };
+    let of_redirect = redirect.iter().filter_map(|piece| match piece {
+        RedirectPiece::Value(placeholder) => Some(placeholder),
+        _ => None,
+    });
     let fields = handling.request_headers.written().chain(handling.response_headers.written());
     let texts = fields.map(|(_, text)| text).chain(path);
-    let placeholders: Vec<&Placeholder> = texts.flat_map(Template::placeholders).collect();
+    let placeholders: Vec<&Placeholder> =
+        texts.flat_map(Template::placeholders).chain(of_redirect).collect();
     let has_auth = handling.auth.is_some() || handling.jwt.is_some();
     if !has_auth && placeholders.contains(&&Placeholder::User) {
         let what = "{user} has no value, because the route has no `auth`";
         let note = Note::new(Kind::Conflict, table.place.clone(), what);
-        notes.error(note.help("add auth = { basic = \"users.htpasswd\" }"));
+        notes.error(note.help(match action {
+            Action::Proxy(_) => "add auth = { basic = \"users.htpasswd\" }",
+            _ => "add auth = { jwt = { keys = \"keys.json\" } }",
+        }));
     }
     if handling.jwt.is_none()
         && placeholders.iter().any(|known| matches!(known, Placeholder::Claim(_)))
@@ -318,6 +331,13 @@ fn read_patterns<T: PartialEq>(
 
 fn read_methods(table: &Table<'_>, notes: &mut Notes) -> Vec<String> {
     let mut methods = Vec::new();
+    if let Some(value) = table.value("method")
+        && value.get_ref().as_array().is_some_and(|all| all.is_empty())
+    {
+        let note = Note::new(Kind::Value, value.span(), "`method` has 0 entries");
+        let note = note.allowed("at least 1 entry");
+        notes.error(note.help("remove `method` if every method matches"));
+    }
     for method in table.texts("method", notes) {
         let help = match method.text.to_ascii_uppercase() {
             _ if !pattern::is_token(&method.text) => "write \"GET\", \"POST\", ...".to_owned(),

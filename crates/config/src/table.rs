@@ -587,12 +587,14 @@ fn unknown(section: &Section, name: &Spanned<toml::de::DeString<'_>>, value: &Va
     if let Some(help) = edit_of_field(section, word, value) {
         return note.help(help);
     }
-    if let Some(help) = elsewhere(section, word) {
-        return note.help(help);
-    }
-    match nearest(word, section.keys.iter().map(|key| key.name)) {
-        Some(name) => note.help(format!("write `{name}`")),
-        None => note,
+    let near = nearest(word, section.keys.iter().map(|key| key.name));
+    let near = near.map(|name| (name, format!("write `{name}`")));
+    let folded = word.to_ascii_lowercase().replace('_', "-");
+    let is_same = |name: &str| name.trim_end_matches('s') == folded.trim_end_matches('s');
+    match (near, elsewhere(section, &folded)) {
+        (Some((name, help)), _) if is_same(name) => note.help(help),
+        (_, Some(help)) | (Some((_, help)), None) => note.help(help),
+        (None, None) => note,
     }
 }
 
@@ -611,24 +613,27 @@ fn edit_of_field(section: &Section, word: &str, value: &Value<'_>) -> Option<Str
     Some(format!("write {setting} = {{ set = {{ {name} = {} }} }}", quoted(text)))
 }
 
-/// The section to which a misplaced setting belongs. A section inside of this one is preferred.
+/// The sections to which a misplaced setting belongs. Sections inside of this one are preferred, then those that are not
+/// inside of another one.
 fn elsewhere(section: &Section, word: &str) -> Option<String> {
-    let known: Vec<&str> = sections()
-        .into_iter()
-        .filter(|other| other.key(word).is_some())
-        .map(|other| other.path)
-        .collect();
+    let all = sections().into_iter().filter(|other| other.key(word).is_some());
+    let mut places: Vec<&str> = all.map(|other| other.path).collect();
     let stem = section.path.trim_matches(['[', ']']);
-    let is_inner = |path: &&str| path.trim_matches(['[', ']']).starts_with(&format!("{stem}."));
-    let inner: Vec<&str> = known.iter().copied().filter(is_inner).collect();
-    let places = if inner.is_empty() { known } else { inner };
-    match places.len() {
-        0 => None,
-        1..=PLACES_MAX => {
-            Some(format!("move it: `{word}` is a setting of {}", places.join(" and of ")))
-        }
-        _ => None,
+    let is_inner = |path: &str| path.trim_matches(['[', ']']).starts_with(&format!("{stem}."));
+    if places.iter().any(|path| is_inner(path)) {
+        places.retain(|path| is_inner(path));
     }
+    places.sort_by_key(|path| path.replace(".NAME", "").matches('.').count());
+    let others = if places.len() > PLACES_MAX { ", and of others" } else { "" };
+    places.truncate(PLACES_MAX);
+    let last = places.pop()?;
+    let before: String = places.iter().map(|path| format!("{path}, of ")).collect();
+    let before = match (before.strip_suffix(", of "), others) {
+        (None, _) => String::new(),
+        (Some(before), "") => format!("{before} and of "),
+        (Some(before), _) => format!("{before}, of "),
+    };
+    Some(format!("move it: `{word}` is a setting of {before}{last}{others}"))
 }
 
 /// Earlier names of settings, each with the current one.

@@ -63,6 +63,14 @@ fn read_names(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option<For
     let table = table.open_table("forward", notes)?;
     let mut names: Vec<(HostPattern, usize)> = Vec::new();
     for (name, value) in table.open_fields("sni", notes) {
+        if name.text == "*" {
+            let what = "`sni` cannot be \"*\": it contains the names of servers";
+            let note = Note::new(Kind::Value, name.place, what);
+            notes.error(note.help(
+                "write forward = { sni = { ... }, default = \"NAME\" }, the pool of all other connections",
+            ));
+            continue;
+        }
         let pattern = match pattern::parse_host(&name.text) {
             Ok(pattern) => Some(pattern),
             Err(complaint) => {

@@ -112,6 +112,11 @@ const NAMES: &str = "{client}, {host}, {method}, {scheme}, {path}, {rest}, {quer
 const BUILT_IN: [&str; 9] =
     ["client", "host", "method", "scheme", "path", "rest", "query", "user", "id"];
 
+/// Whether the text is the name of a placeholder other than a segment of a path.
+pub(crate) fn is_known(name: &str) -> bool {
+    parse_name(name, Paths(&[])).is_ok()
+}
+
 /// Reads the name of a placeholder, without its braces.
 pub(crate) fn parse_name(name: &str, paths: Paths<'_>) -> Result<Placeholder, ValueError> {
     if BUILT_IN.contains(&name) && paths.some_names(name) {

@@ -4,6 +4,7 @@
 //! Invariant: a warning is certain: it depends on nothing outside of the file except where its text states so.
 
 mod addresses;
+mod bodies;
 mod conditions;
 mod cookies;
 mod counts;
@@ -66,6 +67,7 @@ pub(crate) fn check(parts: &Parts<'_>, notes: &mut Notes) {
         entries::check(parts, index, route, notes);
         origins::check(route, table, notes);
         pages::check(route, table, notes);
+        bodies::check(route, table, notes);
         conditions::check(route, table, notes);
     }
     for (index, pool) in parts.pools.pools.iter().enumerate().take(CHECKED_MAX) {

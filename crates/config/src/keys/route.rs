@@ -397,12 +397,12 @@ pub static REDIRECT: Section = Section {
             Text(REDIRECT_TARGET),
             Required,
             "Target of the redirect. {host} is the request's host with its port, {path} its path, and \
-             {query} its query with the question mark. Other placeholders are those of `request-headers` except {user} \
-             and {claim:NAME}, such as {rest} and the named segments of the route's `path`; their values are \
-             percent-encoded, and cannot be a part of the host. If one of them has a control character, or makes the \
+             {query} its query with the question mark. Other placeholders are those of `request-headers`, such as \
+             {rest} and the named segments of the route's `path`, or {user} and {claim:NAME} with `jwt` of the route; their \
+             values are percent-encoded, and cannot be a part of the host. If one of them has a control character, or makes the \
              target begin with two slashes or have a segment `.` or `..`, the request gets a 400 response. The Vary \
-             field of the response names the fields whose values the target contains. With {client}, {tls:sni} or \
-             {id}, the response has `Cache-Control: no-store`.",
+             field of the response names the fields whose values the target contains. With {client}, {tls:sni}, \
+             {id}, {user} or {claim:NAME}, the response has `Cache-Control: no-store`.",
             "",
         ),
         key(
