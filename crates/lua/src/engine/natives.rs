@@ -670,7 +670,7 @@ natives! {
     /// (text) -> value; nil and an error.
     fn json_decode(call) {
         let Some(text) = call.bytes(1) else { return call.fail("the text must be a string") };
-        match json::decode(call, text) {
+        match json::decode(call, text, false, json::DEPTH_MAX) {
             Ok(()) => 1,
             Err((what, at)) => call.fail(&format!("{what} (at byte {})", at + 1)),
         }
