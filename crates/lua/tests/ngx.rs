@@ -601,3 +601,21 @@ fn regular_expressions_have_the_results_of_the_documentation() {
         assert(table.concat(split('abc', ''), '|') == 'a|b|c')"#,
     );
 }
+
+#[test]
+fn scripts_have_globals_but_cannot_take_away_those_of_the_layer() {
+    let mut app = load(
+        "function helper() end
+        counter = (counter or 0) + 1
+        print = print
+        for _, name in ipairs { 'type', 'ngx', 'tide' } do
+            assert(not pcall(loadstring(name .. ' = 1')))
+            assert(not pcall(rawset, _G, name, nil))
+        end
+        ngx.print(counter, ' ', type(ngx.var.uri))",
+        &[("init", "counter = 10")],
+    );
+    for expected in ["11 string", "12 string"] {
+        assert_eq!(app.get("/").1, Some((200, expected.to_owned())));
+    }
+}

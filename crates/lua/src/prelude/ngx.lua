@@ -261,9 +261,6 @@ function P.adapt(chunk)
   end
   return handlers
 end
--- Scripts assign globals at any time.
-P.seal = function() end
-
 ngx.worker = {
   id = function() return tide.worker.id end,
   count = function() return tide.worker.count end,

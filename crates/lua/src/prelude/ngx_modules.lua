@@ -207,4 +207,7 @@ P.loaded.ffi = {
   copy = refuse, fill = refuse, sizeof = refuse, istype = function() return false end,
 }
 
+-- Scripts assign globals at any time, and cannot take away those of the layer.
+P.seal = P.sealing_names()
+
 return P
