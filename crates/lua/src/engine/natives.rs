@@ -227,6 +227,7 @@ natives! {
         match call.bytes(1) {
             Some(b"app") => call.push_bytes(facts.app.as_bytes()),
             Some(b"worker") => call.push_number(f64::from(facts.worker)),
+            Some(b"pid") => call.push_number(f64::from(std::process::id())),
             Some(b"workers") => call.push_number(f64::from(facts.workers)),
             Some(b"settings") => call.push_bytes(&facts.settings),
             Some(b"life") => call.push_number(f64::from(facts.client_life)),
