@@ -1,6 +1,7 @@
 //! JSON: Lua values to text and back (RFC 8259).
 //! In: a value on the stack, or a text. Out: a text, or a value on the stack.
-//! Never: runs a metamethod; recurses deeper than `DEPTH_MAX`; writes NaN or infinity.
+//! Never: runs a metamethod; recurses deeper than `DEPTH_MAX`; writes NaN, infinity or text that is not UTF-8, except by the
+//! rules of lua-cjson.
 //! Limits: `DEPTH_MAX` nested arrays and objects, `TEXT_BYTES_MAX` bytes of text.
 //!
 //! `null` is a value of its own (`tide.json.null`), because a table cannot hold nil. A table is an array if its keys
@@ -144,6 +145,10 @@ impl Writer<'_> {
     }
 
     fn string(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
+        // lua-cjson writes any bytes.
+        if self.rules.is_none() && !bytes.is_ascii() && core::str::from_utf8(bytes).is_err() {
+            return Err("a string that is not UTF-8 cannot be written as JSON");
+        }
         let out = &mut *self.out;
         out.reserve(bytes.len() + 2);
         out.push(b'"');

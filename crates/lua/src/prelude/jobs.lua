@@ -51,6 +51,7 @@ function timer.after(seconds, f, ...)
 end
 function timer.every(seconds, f, ...)
   number("tide.timer.every", seconds)
+  if not (seconds > 0) then error("bad argument #1 to 'tide.timer.every' (the interval must be positive)", 2) end
   return add("tide.timer.every", 2, f, seconds, seconds, ...)
 end
 tide.timer = P.sealed("tide.timer", timer)
