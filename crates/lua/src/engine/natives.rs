@@ -310,11 +310,11 @@ natives! {
         call.wait(Wait::Until(until))
     }
 
-    /// (delay, interval or nil) -> index, generation of a job; nil and an error.
+    /// (delay, interval or nil, does it run before its time rather than never) -> index, generation of a job; nil and an error.
     fn add_job(call) {
         let (delay, interval) = (span_of(call.number(1).unwrap_or(0.0)), call.number(2).map(span_of));
-        let now = call.host().now();
-        match call.host().schedule.add_job(now, delay, interval) {
+        let (now, is_owed) = (call.host().now(), call.is_true(3));
+        match call.host().schedule.add_job(now, delay, interval, is_owed) {
             Some(id) => {
                 call.push_number(f64::from(id.index));
                 call.push_number(f64::from(id.generation));
@@ -472,7 +472,7 @@ natives! {
         call.done(call.host().carry(state))
     }
 
-    /// () -> false; the seconds until the VM ends, if other code has taken its place.
+    /// () -> false; the seconds until the VM ends, if other code has taken its place or the process stops.
     fn premature(call) {
         match call.host().seconds_left() {
             None => call.push_boolean(false),

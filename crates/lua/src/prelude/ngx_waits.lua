@@ -39,7 +39,8 @@ ngx.timer = {
   at = function(delay, f, ...)
     timer_argument("at", delay, f)
     if delay < 0 then return nil, "delay must be non-negative" end
-    local job, err = tide.timer.after(delay, run_once, f, ...)
+    if delay > 0 and tide.premature() then return nil, "process exiting" end
+    local job, err = P.add_owed_timer(delay, nil, run_once, f, ...)
     if not job then return nil, err end
     pending = pending + 1
     return true
@@ -47,7 +48,8 @@ ngx.timer = {
   every = function(delay, f, ...)
     timer_argument("every", delay, f)
     if delay <= 0 then return nil, "delay must be greater than 0" end
-    local job, err = tide.timer.every(delay, run_timer, f, ...)
+    if tide.premature() then return nil, "process exiting" end
+    local job, err = P.add_owed_timer(delay, delay, run_timer, f, ...)
     if not job then return nil, err end
     return true
   end,
