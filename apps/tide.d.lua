@@ -248,13 +248,20 @@ function dictionary:clear() end
 ---@return integer bytes
 function dictionary:size() end
 
+---@class tide.PublishOptions
+---@field tags? table<string, string>
+---@field skip_history? boolean
+---@field idempotency_key? string
+---@field delta? boolean Subscribers that want deltas get the difference to the publication before.
+---@field wait? boolean Returns when the last worker has handed the message to its connections.
+
 ---A push hub. Methods wait for the result, and return nil, a message and a code if they fail.
 ---@class tide.Hub
 local hub = {}
 
 ---@param channel string
 ---@param data any
----@param options? { tags?: table<string, string>, skip_history?: boolean, idempotency_key?: string }
+---@param options? tide.PublishOptions
 ---@return { offset?: integer, epoch?: string }?
 ---@return string? error
 ---@return integer? code
@@ -262,7 +269,7 @@ function hub:publish(channel, data, options) end
 
 ---@param channels string[]
 ---@param data any
----@param options? { tags?: table<string, string>, skip_history?: boolean, idempotency_key?: string }
+---@param options? tide.PublishOptions
 ---@return { responses: table[] }?
 ---@return string? error
 ---@return integer? code
@@ -304,7 +311,7 @@ function hub:channels(pattern) end
 ---@return integer? code
 function hub:info() end
 
----@param arguments { user: string, channel: string, client?: string }
+---@param arguments { user: string, channel: string, client?: string, data?: any, expire_at?: integer, recover_since?: { offset: integer, epoch: string } }
 ---@return table?
 ---@return string? error
 ---@return integer? code
@@ -316,7 +323,7 @@ function hub:subscribe(arguments) end
 ---@return integer? code
 function hub:unsubscribe(arguments) end
 
----@param arguments { user: string, client?: string, whitelist?: string[] }
+---@param arguments { user: string, client?: string, whitelist?: string[], disconnect?: { code: integer, reason: string } }
 ---@return table?
 ---@return string? error
 ---@return integer? code
@@ -333,6 +340,7 @@ function hub:refresh(arguments) end
 ---@field on_request? fun(request: tide.Request, response: tide.Response)
 ---@field on_access? fun(request: tide.Request, response: tide.Response)
 ---@field on_response? fun(request: tide.Request, response: tide.ResponseHead)
+---@field on_body? fun(request: tide.Request, body: tide.Body)
 ---@field on_log? fun(record: table<string, any>)
 ---@field on_open? fun(client: tide.Client, request: tide.Request)
 ---@field on_message? fun(client: tide.Client, message: string, kind: "text"|"binary")

@@ -358,6 +358,8 @@ pub(crate) struct Host {
     pub(crate) handover_state: Vec<u8>,
     /// When the VM ends; `None` unless other code has taken its place.
     pub(crate) retires_at: Option<Moment>,
+    /// When the process stops at the latest, once it does.
+    pub(crate) stops_at: Option<Moment>,
     /// Seconds since 1970.
     pub(crate) unix_seconds: f64,
     /// Nanoseconds of the worker's clock.
@@ -419,6 +421,7 @@ impl Host {
             reserved: 0,
             handover_state: Vec::new(),
             retires_at: None,
+            stops_at: None,
             unix_seconds: 0.0,
             now_nanos: 0,
             cannot_wait: false,

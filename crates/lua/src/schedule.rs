@@ -111,6 +111,8 @@ pub(crate) struct Job {
     last: Moment,
     /// The time between two runs; `None` if it runs once.
     interval: Option<Span>,
+    /// It runs before its time, rather than never, if the VM ends.
+    is_owed: bool,
     /// The coroutine that runs it and waits; `Id::NONE` if it does not wait.
     task: TaskId,
     /// The tasks that wait for its end. Some may be stale.
@@ -307,10 +309,11 @@ impl Schedule {
         now: Moment,
         delay: Span,
         interval: Option<Span>,
+        is_owed: bool,
     ) -> Option<JobId> {
         let due = now.after(delay);
         let interval = interval.map(|interval| interval.max(INTERVAL_MIN));
-        let job = Job { due, last: due, interval, task: Id::NONE, waiters: Vec::new() };
+        let job = Job { due, last: due, interval, is_owed, task: Id::NONE, waiters: Vec::new() };
         let Ok(id) = self.jobs.insert(job) else {
             self.refusals += 1;
             return None;
@@ -461,6 +464,7 @@ impl Schedule {
     /// A VM with newer code replaces this one, which ends at `by`: drops the jobs that would run again or after `by`, and
     /// continues the tasks that wait for a time or for a job.
     pub(crate) fn retire(&mut self, by: Moment) {
+        self.call_owed();
         let jobs: Vec<JobId> = self.jobs.iter().map(|(id, _)| id).collect();
         for id in jobs {
             let Some(job) = self.jobs.get_mut(id) else { continue };
@@ -480,6 +484,28 @@ impl Schedule {
         let waits = self.tasks.iter().filter(|(_, task)| is_own(task) && task.operation.is_none());
         let waits: Vec<TaskId> = waits.map(|(id, _)| id).collect();
         self.wake_all(&waits, Wake::Premature);
+    }
+
+    /// Makes the jobs ready that run before their time.
+    pub(crate) fn call_owed(&mut self) {
+        let is_waiting = |job: &Job| job.is_owed && job.due != Moment::NEVER;
+        let owed = self.jobs.iter().filter(|(_, job)| is_waiting(job));
+        let owed: Vec<JobId> = owed.map(|(id, _)| id).collect();
+        for id in owed {
+            if let Some(job) = self.jobs.get_mut(id) {
+                job.interval = None;
+            }
+            self.make_job_ready(id);
+        }
+    }
+
+    /// The jobs that are ready and that run before their time, rather than never.
+    pub(crate) fn owed(&self) -> Vec<JobId> {
+        let ready = self.ready.iter().filter_map(|ready| match ready {
+            Ready::Job(id) => Some(*id),
+            Ready::Task(..) => None,
+        });
+        ready.filter(|id| self.jobs.get(*id).is_some_and(|job| job.is_owed)).collect()
     }
 
     /// Whether nothing waits or is going to run.

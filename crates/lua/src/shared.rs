@@ -321,7 +321,20 @@ impl Dictionary {
         let most = most.min(KEYS_MAX);
         let mut keys = Vec::new();
         for part in &*self.parts {
-            lock(part).list_keys(&mut keys, most, now);
+            lock(part).list_keys(&mut keys, (most, KEYS_MAX), now);
+        }
+        keys
+    }
+
+    /// All keys. `spend` gets the number of them in each part; if it returns true, the rest is left out.
+    pub(crate) fn all_keys(&self, now: f64, spend: &dyn Fn(u64) -> bool) -> Vec<Box<[u8]>> {
+        let mut keys = Vec::new();
+        for part in &*self.parts {
+            let before = keys.len();
+            lock(part).list_keys(&mut keys, (usize::MAX, usize::MAX), now);
+            if spend((keys.len() - before) as u64) {
+                break;
+            }
         }
         keys
     }
@@ -455,9 +468,15 @@ impl Part {
         }
     }
 
-    fn list_keys(&mut self, keys: &mut Vec<Box<[u8]>>, most: usize, now: f64) {
+    /// Adds keys, until there are `most` or `entries_max` were looked at.
+    fn list_keys(
+        &mut self,
+        keys: &mut Vec<Box<[u8]>>,
+        (most, entries_max): (usize, usize),
+        now: f64,
+    ) {
         let mut place = self.newest;
-        for _ in 0..KEYS_MAX {
+        for _ in 0..entries_max {
             if keys.len() >= most {
                 return;
             }

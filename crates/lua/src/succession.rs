@@ -103,9 +103,9 @@ impl Host {
         Ok(())
     }
 
-    /// Seconds until the VM ends; `None` unless newer code has replaced its code.
+    /// Seconds until the VM ends; `None` unless newer code has replaced its code, or the process stops.
     pub(crate) fn seconds_left(&self) -> Option<f64> {
-        let by = self.retires_at?;
+        let by = self.retires_at.or(self.stops_at)?;
         Some(by.since(self.now()).as_nanos() as f64 / 1e9)
     }
 

@@ -10,7 +10,7 @@ use tidegate_wire::message::{RequestHead, ResponseHead};
 use crate::body::HOOK_WAIT_MAX;
 use crate::engine::{Argument, Budget, Coroutine, Engine, Entry, Excess, Failure, Turn};
 use crate::exchange::{AtReturn, Origin, Rewritten};
-use crate::host::{ClientId, Facts, FindModule, Host, Layer, Outbox, ScriptRequestId};
+use crate::host::{ClientId, Facts, FindModule, Host, Layer, Level, Outbox, ScriptRequestId};
 use crate::operations::{OperationId, Outcome, Reply};
 use crate::outgoing::Response;
 use crate::reply::ReplyHead;
@@ -299,8 +299,31 @@ impl Vm {
         }
     }
 
-    /// Cancels everything that waits, and runs `on_stop`, if there is one. `on_stop` cannot wait.
+    /// The process stops, at `by` at the latest: scripts learn of it (`tide.premature`), and timers that run before their time
+    /// rather than never become ready.
+    pub fn note_stopping(&mut self, by: Moment) {
+        let host = self.engine.host();
+        host.stops_at = Some(by);
+        host.schedule.call_owed();
+    }
+
+    /// Runs the timers that would be lost, until one exceeds its budget. They cannot wait.
+    fn run_owed(&mut self) {
+        let now = self.engine.host().now();
+        self.note_stopping(now);
+        for id in self.engine.host().schedule.owed() {
+            let CallbackEnd::Failed(failure) = self.run_job(id, None).verdict else { continue };
+            self.engine.host().log(Level::Error, failure.to_string().as_bytes());
+            if failure.is_excess() {
+                break;
+            }
+        }
+    }
+
+    /// Runs the timers that would be lost, cancels everything that waits, and runs `on_stop`, if there is one. `on_stop` cannot
+    /// wait.
     pub fn stop(&mut self) -> CallbackEnd {
+        self.run_owed();
         self.engine.host().schedule.clear();
         self.forget_dropped();
         let verdict = match self.has(Handler::Stop) {

@@ -171,3 +171,20 @@ fn annotated_names_exist() {
     .send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n", ANNOTATIONS.as_bytes());
     assert!(loaded.1.expect("it answers").1.starts_with("function"));
 }
+
+#[test]
+fn handlers_are_those_that_a_script_may_return() {
+    let entries = include_str!("../src/prelude/entries.lua");
+    let numbers = entries.split_once("NUMBERS = {").and_then(|(_, rest)| rest.split_once('}'));
+    let (numbers, _) = numbers.expect("the list of handlers");
+    let known: BTreeSet<&str> =
+        numbers.split(',').filter_map(|one| Some(one.split_once('=')?.0.trim())).collect();
+    let described: BTreeSet<&str> = ANNOTATIONS
+        .lines()
+        .filter_map(|line| line.strip_prefix("---@field on_"))
+        .filter_map(|rest| rest.split_once('?'))
+        .map(|(name, _)| name)
+        .collect();
+    let known: BTreeSet<&str> = known.iter().filter_map(|name| name.strip_prefix("on_")).collect();
+    assert_eq!(described, known);
+}

@@ -9,7 +9,8 @@ use tidegate_lua::CallbackEnd;
 /// The value of a Lua expression, as a string.
 fn eval(expression: &str) -> String {
     let text = format!(
-        "return {{ on_request = function(request, response)
+        "declared = 1
+        return {{ on_request = function(request, response)
             local function value() return {expression} end
             local results = {{ pcall(value) }}
             for at = 1, 8 do
@@ -414,6 +415,16 @@ fn sandbox_has_no_way_out() {
         "(function() string.find = nil end)()",
         "(function() tide.now = nil end)()",
         "(function() undeclared = 1 end)()",
+        "(function() type = 1 end)()",
+        "(function() tide = nil end)()",
+        "(function() declared = 2 end)()",
+        "(function() _G.tostring = 1 end)()",
+        "(function() getfenv(1).tide = 1 end)()",
+        "(function() getfenv(print).tide = 1 end)()",
+        "(function() package.loaded._G.tide = 1 end)()",
+        "rawset(_G, 'tide', nil)",
+        "rawset(_G, 'other', 1)",
+        "load('type = 1')()",
         "setmetatable(_G, {})",
     ] {
         assert!(eval(wrong).starts_with("false "), "{wrong}: {}", eval(wrong));
@@ -424,6 +435,13 @@ fn sandbox_has_no_way_out() {
         ("getmetatable(string)", "false"),
         ("getfenv(0) == _G and getfenv(print) == _G and getfenv(tide.json.encode) == _G", "true"),
         ("getfenv(1) == _G", "true"),
+        ("(function() type = type return type(1) end)()", "number"),
+        ("rawget(_G, 'tide') == tide and _G.tide == tide and declared", "1"),
+        (
+            "(function() local n = 0 for k, v in pairs(_G) do if k == 'tide' and v == tide then n = n + 1 end end return n end)()",
+            "1",
+        ),
+        ("rawget(rawset({}, 1, 2), 1)", "2"),
         ("load('return 1 + 1')()", "2"),
         ("load('return x', 'c', 't', { x = 5 })()", "5"),
         ("loadstring('return 3')()", "3"),

@@ -233,3 +233,28 @@ fn script_that_does_not_end_is_refused() {
     let failure = App::try_load("while true do end", &TIMED).err().expect("it does not end");
     assert_eq!(failure.excess, Some(Excess::Time));
 }
+
+#[test]
+fn compiler_is_stopped_within_a_long_source() {
+    let bounds = Bounds { memory_bytes_max: 256 * 1024 * 1024, ..TIMED };
+    let text = "return { on_request = function(request, response)
+        local source = string.rep('x=#a+#b*#c/#d ', 280000)
+        load(source)
+        response:finish('compiled')
+    end }";
+    let mut app = App::load(text, &bounds);
+    let begin = harness::cpu_time();
+    let (verdict, _) = app.get("/");
+    let spent = harness::cpu_time() - begin;
+    let CallbackEnd::Failed(failure) = verdict else { panic!("it is compiled in time") };
+    assert_eq!(failure.excess, Some(Excess::Time));
+    // Without a check, the compiler takes 200 ms.
+    assert!(spent < Duration::from_millis(50 + 60), "{spent:?}");
+
+    let text = "return { on_request = function(request, response)
+        local source = string.rep('local a = 1 -- a\\n', 100) .. 'return a'
+        response:finish(tostring(load(source)()) .. tostring(load('return')) :sub(1, 8) .. select(2, load('x =')))
+    end }";
+    let body = App::load(text, &TIMED).get("/").1.expect("a response").1;
+    assert_eq!(body, "1function[string \"x =\"]:1: unexpected symbol near '<eof>'");
+}

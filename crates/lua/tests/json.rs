@@ -115,3 +115,13 @@ fn commas_and_ends_are_required_in_long_texts_too() {
         assert_eq!(run(&body), "all", "{count}");
     }
 }
+
+#[test]
+fn strings_that_are_not_utf8_are_refused() {
+    let body = "for _, bad in ipairs { '\\255', 'abc\\195', { ['\\128'] = 1 }, { 'x', '\\237\\160\\128' } } do
+            local text, err = tide.json.encode(bad)
+            assert(text == nil and err == 'a string that is not UTF-8 cannot be written as JSON', err)
+        end
+        return tide.json.encode('\\195\\164')";
+    assert_eq!(run(body), "\"ä\"");
+}

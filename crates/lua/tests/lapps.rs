@@ -4,6 +4,7 @@
 mod harness;
 
 use harness::App;
+use tidegate_base::Moment;
 use tidegate_lua::{CallbackEnd, ClientId, Handler};
 
 /// The functions that a reactive service needs, besides `onMessage`.
@@ -192,6 +193,7 @@ fn standalone_instances_run_and_restart_after_an_error() {
             n:usleep(20000)
             if test.runs == 1 then error('it fails') end
             while not must_stop() do n:sleep(1) print('run ' .. test.runs) end
+            print('stopped')
         end";
     let mut app = App::load_service(text, "{}").unwrap_or_else(|failure| panic!("{failure}"));
     assert_eq!(app.vm.start(), CallbackEnd::Done);
@@ -201,7 +203,13 @@ fn standalone_instances_run_and_restart_after_an_error() {
     }
     assert!(app.log.iter().any(|line| line.contains("will be restarted in 1 s")), "{:?}", app.log);
     assert!(app.log.iter().any(|line| line == "Info run 2"), "{:?}", app.log);
-    // `instances` workers run the service.
+    app.vm.note_stopping(Moment::from_nanos(30_000_000_000));
+    app.advance(1000);
+    app.advance(0);
+    app.effects();
+    assert_eq!(app.log.last().map(String::as_str), Some("Info stopped"));
+    assert!(app.vm.is_idle());
+    // Only so many workers as there are instances run the service.
     let mut none =
         App::load_service(text, r#"{"instances":0}"#).unwrap_or_else(|failure| panic!("{failure}"));
     assert_eq!(none.vm.start(), CallbackEnd::Done);

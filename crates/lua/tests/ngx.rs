@@ -117,6 +117,8 @@ fn requests_are_read_as_openresty_does() {
         assert(select(2, ngx.req.get_uri_args(1)) == 'truncated')
         ngx.req.read_body()
         assert(ngx.req.get_body_data() == 'p=1&q=%41' and ngx.req.get_post_args().q == 'A')
+        assert(ngx.var.arg_z == 'a%2Bb+c' and ngx.var.arg_X == '1' and ngx.var.arg_y == nil and ngx.var.arg_none == nil)
+        assert(ngx.worker.pid() == tonumber(ngx.var.pid) and #ngx.worker.pids() == ngx.worker.count())
         assert(ngx.req.get_method() == 'POST' and ngx.req.http_version() == 1.1 and not ngx.req.is_internal())
         ngx.req.set_header('X-Two', 5) ngx.req.clear_header('x-one')
         assert(ngx.req.get_headers().x_two == '5' and ngx.var.http_x_one == nil and ngx.var.http_x_two == '5')
@@ -128,7 +130,7 @@ fn requests_are_read_as_openresty_does() {
         "local v = ngx.var
         assert(v.uri == '/a b/c' and v.request_uri == '/a%20b/c?x=1&y&x=2&z=a%2Bb+c' and v.is_args == '?')
         assert(v.host == 'example.com' and v.server_port == '8080' and v.scheme == 'http' and v.remote_addr == '192.0.2.1')
-        assert(v.cookie_session == 's=1' and v.cookie_none == nil and v.arg_x == '1' and v.arg_y == '' and v.http_x_one == 'a, b')
+        assert(v.cookie_session == 's=1' and v.cookie_none == nil and v.arg_x == '1' and v.arg_y == nil and v.http_x_one == 'a, b')
         assert(v.request_method == 'POST' and v.content_type == 'text/x' and v.server_protocol == 'HTTP/1.1')
         assert(v.color == 'red' and v.nothing == nil and tonumber(v.msec) > 0 and v.request_body == 'p=1&q=%41')
         v.color = 'blue'
@@ -261,9 +263,9 @@ fn access_phase_of_a_forwarded_request_changes_or_refuses_it() {
     );
     let forwarded = "/n%20w Some(\"k=v\") Some(\"u\")".to_owned();
     assert_eq!(access(&mut app, "/"), (CallbackEnd::Done, None, forwarded.clone()));
-    assert_eq!(access(&mut app, "/?ok"), (CallbackEnd::Done, None, forwarded));
-    assert_eq!(access(&mut app, "/?exec").2, "/e%20x Some(\"q=1\") None");
-    assert_eq!(access(&mut app, "/?deny").1, Some((403, "403 Forbidden\n".to_owned())));
+    assert_eq!(access(&mut app, "/?ok=1"), (CallbackEnd::Done, None, forwarded));
+    assert_eq!(access(&mut app, "/?exec=1").2, "/e%20x Some(\"q=1\") None");
+    assert_eq!(access(&mut app, "/?deny=1").1, Some((403, "403 Forbidden\n".to_owned())));
     assert_eq!(app.head.1[0], ("x-why".to_owned(), "no".to_owned()));
 }
 
@@ -312,7 +314,11 @@ fn filters_change_the_response_of_the_server_with_the_context_of_the_request() {
 
 /// Runs a script that waits, for 10 s at most. Returns the response.
 fn wait(content: &str) -> (u16, String) {
-    let mut app = load(content, &[]);
+    wait_with(content, &[])
+}
+
+fn wait_with(content: &str, phases: &[(&str, &str)]) -> (u16, String) {
+    let mut app = load(content, phases);
     let id = app.open("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     let mut end = app.vm.request(id);
     let mut response = app.effects();
@@ -364,6 +370,50 @@ fn threads_share_the_request_and_end_with_an_exit() {
 }
 
 #[test]
+fn response_contains_what_threads_write_and_ends_with_the_last_one() {
+    let content = "ngx.thread.spawn(function()
+            ngx.print('1')
+            ngx.sleep(0.01)
+            ngx.thread.spawn(function() ngx.sleep(0.01) ngx.print('4') end)
+            ngx.print('3')
+        end)
+        ngx.print('2')";
+    assert_eq!(wait(content), (200, "1234".to_owned()));
+    let failing = "ngx.thread.spawn(function() ngx.sleep(0.01) error('x') end) ngx.print('a')";
+    assert_eq!(wait(failing), (200, "a".to_owned()));
+    // `ngx.exit` ends the threads of its request.
+    let content = "ngx.thread.spawn(function() ngx.sleep(0.01) ngx.print('late') end)
+        ngx.thread.spawn(function() ngx.sleep(0.02) ngx.exit(200) end)
+        ngx.thread.spawn(function() ngx.sleep(100) ngx.print('never') end)
+        ngx.print('a ')";
+    assert_eq!(wait(content), (200, "a late".to_owned()));
+    let content = "ngx.thread.spawn(function() ngx.sleep(100) ngx.print('never') end) ngx.say('a') ngx.exit(200)";
+    assert_eq!(wait(content), (200, "a\n".to_owned()));
+    // As many as there may be, one after the other.
+    let content = "for at = 1, 300 do ngx.thread.wait(ngx.thread.spawn(function() ngx.sleep(0.001) end)) end ngx.print('a')";
+    assert_eq!(wait(content), (200, "a".to_owned()));
+}
+
+#[test]
+fn access_phase_ends_with_its_threads() {
+    let access = "ngx.thread.spawn(function() ngx.sleep(0.01) ngx.ctx.who = 'me' end)";
+    let content = "ngx.print(ngx.ctx.who)";
+    assert_eq!(wait_with(content, &[("access", access)]), (200, "me".to_owned()));
+    let access = "ngx.thread.spawn(function() ngx.sleep(0.01) ngx.exit(403) end)";
+    assert_eq!(wait_with(content, &[("access", access)]), (403, "403 Forbidden\n".to_owned()));
+}
+
+#[test]
+fn requests_know_when_they_began() {
+    let content = "local began = ngx.req.start_time()
+        ngx.sleep(0.5)
+        assert(ngx.req.start_time() == began and began < ngx.now() - 0.4 and began > ngx.now() - 0.7)
+        local passed = tonumber(ngx.var.request_time)
+        ngx.print(passed > 0.4 and passed < 0.7)";
+    assert_eq!(wait(content), (200, "true".to_owned()));
+}
+
+#[test]
 fn semaphores_wake_their_waiters_in_order() {
     let content = "local sema = require('ngx.semaphore').new(1)
         assert(sema:wait(0) and select(2, sema:wait(0)) == 'timeout' and select(2, sema:wait(0.02)) == 'timeout')
@@ -407,7 +457,12 @@ fn shared_dictionaries_have_the_results_of_openresty() {
         assert(d:set('a', nil) and d:get('a') == nil and select(2, d:set('t', {})) == 'bad value type')
         assert(select(2, d:get(nil)) == 'nil key' and select(2, d:get('')) == 'empty key')
         d:set('e', 'v', 0.001) d:delete('n')
-        d:flush_all() assert(#d:get_keys() == 0)",
+        d:flush_all() assert(#d:get_keys() == 0)
+        d = ngx.shared.cache
+        for at = 1, 1200 do d:set(at, at) end
+        local stored = #d:get_keys(0)
+        assert(#d:get_keys() == math.min(stored, 1024) and #d:get_keys(3) == 3 and #d:get_keys(5000) == stored)
+        ngx.header.stored = stored",
     );
 }
 
@@ -600,4 +655,22 @@ fn regular_expressions_have_the_results_of_the_documentation() {
         assert(table.concat(split('a,b,c,d', ',', nil, nil, 2), '|') == 'a|b,c,d' and #split('', ',') == 1)
         assert(table.concat(split('abc', ''), '|') == 'a|b|c')"#,
     );
+}
+
+#[test]
+fn scripts_have_globals_but_cannot_take_away_those_of_the_layer() {
+    let mut app = load(
+        "function helper() end
+        counter = (counter or 0) + 1
+        print = print
+        for _, name in ipairs { 'type', 'ngx', 'tide' } do
+            assert(not pcall(loadstring(name .. ' = 1')))
+            assert(not pcall(rawset, _G, name, nil))
+        end
+        ngx.print(counter, ' ', type(ngx.var.uri))",
+        &[("init", "counter = 10")],
+    );
+    for expected in ["11 string", "12 string"] {
+        assert_eq!(app.get("/").1, Some((200, expected.to_owned())));
+    }
 }

@@ -26,6 +26,74 @@ fn hand_over(before: &mut App, after: &mut App, client: ClientId, tag: u64) -> O
     verdict
 }
 
+/// Starts timers that are not due yet, and logs when they run.
+const TIMERS: &str = "local function late(premature, name)
+        ngx.log(ngx.INFO, name, ' ', premature, ' ', select(2, ngx.timer.at(1, print)), ' ', ngx.worker.exiting())
+    end
+    ngx.timer.at(60, late, 'at')
+    ngx.timer.every(60, late, 'every')
+    ngx.timer.at(30, function() ngx.log(ngx.INFO, 'waits') ngx.sleep(1) ngx.log(ngx.INFO, 'waited') end)
+    ngx.timer.at(30, function() ngx.exit(0) end)
+    ngx.timer.at(30, function() error('oops') end)
+    tide.timer.after(60, ngx.log, ngx.INFO, 'dropped')";
+const TIMERS_RUN: [&str; 3] = [
+    "app.lua:2: at true process exiting true",
+    "app.lua:2: every true process exiting true",
+    "app.lua:6: waits",
+];
+
+fn begin_timers() -> App {
+    let mut app = App::load_ngx(TIMERS, &[], &[]).unwrap_or_else(|failure| panic!("{failure}"));
+    assert_eq!(app.get("/").0, CallbackEnd::Done);
+    assert_eq!((app.advance(0).len(), app.vm.jobs()), (0, 6));
+    app
+}
+
+#[test]
+fn timers_of_ngx_run_before_their_time_when_the_code_is_replaced() {
+    let mut app = begin_timers();
+    assert_eq!(app.vm.retire(Moment::from_nanos(30_000_000_000)), CallbackEnd::Done);
+    app.advance(0);
+    app.advance(1000);
+    app.effects();
+    assert_eq!(app.log.len(), 4, "{:?}", app.log);
+    for line in TIMERS_RUN.iter().chain(&["app.lua:6: waited"]) {
+        assert!(app.log.contains(&format!("Info {line}")), "{line}: {:?}", app.log);
+    }
+    assert!(app.vm.is_idle());
+}
+
+#[test]
+fn timers_of_ngx_run_before_their_time_when_the_process_stops() {
+    for is_noted in [true, false] {
+        let mut app = begin_timers();
+        if is_noted {
+            app.vm.note_stopping(Moment::from_nanos(30_000_000_000));
+            assert!(app.vm.is_ready());
+        }
+        assert_eq!(app.vm.stop(), CallbackEnd::Done);
+        app.effects();
+        assert_eq!(app.log.len(), 4, "{:?}", app.log);
+        for line in TIMERS_RUN {
+            assert!(app.log.contains(&format!("Info {line}")), "{line}: {:?}", app.log);
+        }
+        assert!(app.log.iter().any(|line| line.starts_with("Error app.lua:8: oops")));
+        assert!(app.vm.is_idle());
+    }
+}
+
+#[test]
+fn timers_that_run_before_their_time_share_what_is_left() {
+    let text = "ngx.timer.at(60, function() while true do end end)
+        ngx.timer.at(60, function() ngx.log(ngx.INFO, 'not reached') end)";
+    let mut app = App::load_ngx(text, &[], &[]).unwrap_or_else(|failure| panic!("{failure}"));
+    app.get("/");
+    assert_eq!(app.vm.stop(), CallbackEnd::Done);
+    app.effects();
+    assert_eq!(app.log.len(), 1, "{:?}", app.log);
+    assert!(app.log[0].contains("the callback exceeds its time budget"));
+}
+
 #[test]
 fn states_of_clients_are_copied_as_plain_data() {
     let before = "return { on_open = function(client)

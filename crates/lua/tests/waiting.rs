@@ -361,11 +361,25 @@ fn wrong_arguments_are_errors() {
         assert!(matches!(verdict, CallbackEnd::Failed(_)), "{code}: {verdict:?}");
     }
     let mut app = app("tide.sleep(-1) tide.sleep(0/0) tide.timer.after(1e300, print)
-        tide.timer.every(-5, print):cancel()
+        tide.timer.after(-5, print):cancel()
         tide.wait(setmetatable({ 1, 2 }, { __metatable = 'job' }))
         response:finish('ok')");
     begin(&mut app, "/");
     app.advance(0);
     app.advance(0);
     assert_eq!(app.effects(), Some((200, "ok".to_owned())));
+}
+
+#[test]
+fn interval_of_a_timer_is_positive() {
+    let text = "return { on_request = function(request, response)
+        for _, seconds in ipairs { 0, -1, 0 / 0 } do
+            local ok, err = pcall(tide.timer.every, seconds, print)
+            assert(not ok and err:find('the interval must be positive'), err)
+        end
+        response:finish('refused')
+    end }";
+    let mut app = App::load(text, &TIMED);
+    assert_eq!(app.get("/").1, Some((200, "refused".to_owned())));
+    assert_eq!(app.vm.jobs(), 0);
 }

@@ -70,6 +70,7 @@ impl Worker {
         let now = reactor.now();
         WorkerTimer::Grace.set(reactor, now.after(grace));
         WorkerTimer::Idle.set(reactor, now.after(STOP_IDLE_SPAN.min(grace)));
+        self.note_stop_to_apps(reactor, now.after(grace));
         if self.stop.leaving.iter().all(Option::is_none) {
             return self.close_listeners(reactor);
         }

@@ -165,10 +165,13 @@ natives! {
         }
     }
 
-    /// (dictionary, "", most) -> a list of keys.
+    /// (dictionary, "", most; nil: all) -> a list of keys.
     fn keys(call) {
         let Some((dictionary, _, now)) = target(call) else { return call.fail(UNKNOWN) };
-        let keys = dictionary.keys(call.id(3) as usize, now);
+        let keys = match call.number(3) {
+            Some(most) => dictionary.keys(most as usize, now),
+            None => dictionary.all_keys(now, &|count| call.guard().spend(count)),
+        };
         call.push_table();
         for (at, key) in keys.iter().enumerate() {
             call.push_number((at + 1) as f64);

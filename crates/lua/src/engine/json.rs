@@ -1,11 +1,12 @@
 //! JSON: Lua values to JSON texts and back (RFC 8259).
 //! In: a value on the stack, or a text. Out: a text, or a value on the stack.
-//! Never: runs a metamethod; recurses deeper than `DEPTH_MAX`; writes NaN or infinity.
+//! Never: runs a metamethod; recurses deeper than `DEPTH_MAX`; writes NaN, infinity or text that is not UTF-8, except by the
+//! rules of lua-cjson.
 //! Limits: `DEPTH_MAX` nested arrays and objects, `TEXT_BYTES_MAX` bytes of text.
 //!
-//! `null` is a value of its own (`tide.json.null`), because a table cannot hold nil. A table is an array if its keys are
-//! exactly 1..n, or if it has the metatable of arrays (`tide.json.array`). Decoded arrays have it, so that an empty array is
-//! written as an array again. Any other table is an object.
+//! `null` is a value of its own (`tide.json.null`), because a table cannot hold nil. A table is an array if its keys
+//! are exactly 1..n, or if it has the metatable of arrays (`tide.json.array`), which decoded arrays have: so an empty
+//! array stays one. Any other table is an object. The rules of lua-cjson differ from that (`Rules`).
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -14,9 +15,10 @@ use core::slice;
 use mlua_sys::lua51 as ffi;
 
 use super::call::Call;
+use super::cjson::Rules;
 
 /// Maximum depth of nested arrays and objects.
-const DEPTH_MAX: usize = 100;
+pub(super) const DEPTH_MAX: usize = 100;
 /// Maximum number of bytes of a text that is written.
 const TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Values of one array, or names and values of one object, that are kept on the stack until their table is created. A native
@@ -43,8 +45,18 @@ pub(super) unsafe fn push_null(l: *mut ffi::lua_State) {
 
 /// Writes the value at `index` to the end of `out`.
 pub(super) fn encode(call: Call, index: c_int, out: &mut Vec<u8>) -> Result<(), &'static str> {
+    encode_by(call, index, out, None)
+}
+
+/// As `encode`, by other rules.
+pub(super) fn encode_by(
+    call: Call,
+    index: c_int,
+    out: &mut Vec<u8>,
+    rules: Option<&Rules>,
+) -> Result<(), &'static str> {
     let start = out.len();
-    let mut writer = Writer { call, out, start, values: 0, array: array_metatable(call) };
+    let mut writer = Writer { call, out, start, values: 0, array: array_metatable(call), rules };
     // SAFETY: the state is live during the call.
     unsafe { writer.value(index, 0) }
 }
@@ -72,6 +84,8 @@ struct Writer<'o> {
     values: u32,
     /// The metatable of arrays.
     array: *const c_void,
+    /// The rules of lua-cjson, if they apply.
+    rules: Option<&'o Rules>,
 }
 
 impl Writer<'_> {
@@ -112,6 +126,9 @@ impl Writer<'_> {
 
     fn number(&mut self, number: f64) -> Result<(), &'static str> {
         use std::io::Write as _;
+        if let Some(rules) = self.rules {
+            return rules.number(number, self.out);
+        }
         if !number.is_finite() {
             return Err("NaN and infinity cannot be written as JSON");
         }
@@ -128,14 +145,26 @@ impl Writer<'_> {
     }
 
     fn string(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
+        // lua-cjson writes any bytes.
+        if self.rules.is_none() && !bytes.is_ascii() && core::str::from_utf8(bytes).is_err() {
+            return Err("a string that is not UTF-8 cannot be written as JSON");
+        }
         let out = &mut *self.out;
         out.reserve(bytes.len() + 2);
         out.push(b'"');
         let mut from = 0;
-        while let Some(at) = position(&bytes[from..], |byte| is_special(byte) | (byte == 0x7f)) {
+        let has_slashes = self.rules.is_some_and(|rules| rules.escapes_slash);
+        let next = |rest: &[u8]| match has_slashes {
+            true => position(rest, |byte| is_special(byte) | (byte == 0x7f) | (byte == b'/')),
+            false => position(rest, |byte| is_special(byte) | (byte == 0x7f)),
+        };
+        while let Some(at) = next(&bytes[from..]) {
             out.extend_from_slice(&bytes[from..from + at]);
             let byte = bytes[from + at];
             match byte {
+                b'/' => out.extend_from_slice(b"\\/"),
+                8 if self.rules.is_some() => out.extend_from_slice(b"\\b"),
+                12 if self.rules.is_some() => out.extend_from_slice(b"\\f"),
                 b'"' => out.extend_from_slice(b"\\\""),
                 b'\\' => out.extend_from_slice(b"\\\\"),
                 b'\n' => out.extend_from_slice(b"\\n"),
@@ -158,8 +187,11 @@ impl Writer<'_> {
     /// # Safety
     /// As for `value`; there is a table at `index`.
     unsafe fn table(&mut self, index: c_int, depth: usize) -> Result<(), &'static str> {
-        if depth > DEPTH_MAX {
-            return Err("the value is nested deeper than 100 levels, or contains itself");
+        if depth > self.rules.map_or(DEPTH_MAX, |rules| rules.depth_max) {
+            return Err(match self.rules {
+                Some(_) => "Cannot serialise, excessive depth",
+                None => "the value is nested deeper than 100 levels, or contains itself",
+            });
         }
         let l = self.call.l;
         // SAFETY: the caller guarantees the table. Keys are not converted while the table is traversed, nothing is
@@ -168,13 +200,19 @@ impl Writer<'_> {
             if !self.call.reserve(8) {
                 return Err("the value is nested too deeply");
             }
-            let is_marked = ffi::lua_getmetatable(l, index) != 0 && {
-                let is = ffi::lua_topointer(l, -1) == self.array;
+            let mut metatable = ptr::null();
+            if ffi::lua_getmetatable(l, index) != 0 {
+                metatable = ffi::lua_topointer(l, -1);
                 ffi::lua_settop(l, -2);
-                is
+            }
+            let is_marked = !metatable.is_null() && metatable == self.array;
+            let length = match self.rules {
+                _ if is_marked => Some(ffi::lua_objlen(l, index)),
+                Some(rules) => rules.length(l, index, metatable)?,
+                None => Some(ffi::lua_objlen(l, index))
+                    .filter(|length| *length > 0 && is_sequence(l, index, *length)),
             };
-            let length = ffi::lua_objlen(l, index);
-            if is_marked || (length > 0 && is_sequence(l, index, length)) {
+            if let Some(length) = length {
                 self.out.push(b'[');
                 for at in 1..=length {
                     if at > 1 {
@@ -262,14 +300,20 @@ pub(super) unsafe fn is_sequence(l: *mut ffi::lua_State, index: c_int, length: u
     }
 }
 
-/// Pushes the value of a text.
-pub(super) fn decode(call: Call, text: &[u8]) -> Result<(), (&'static str, usize)> {
+/// Pushes the value of a text. Arrays get the metatable of arrays, unless `is_plain`.
+pub(super) fn decode(
+    call: Call,
+    text: &[u8],
+    is_plain: bool,
+    depth_max: usize,
+) -> Result<(), (&'static str, usize)> {
     // SAFETY: the state is live during the call, and the stack of a native function has room.
     let array = unsafe {
         ffi::lua_getfield_(call.l, ffi::LUA_REGISTRYINDEX, ARRAY.as_ptr());
         ffi::lua_gettop(call.l)
     };
-    let mut reader = Reader { call, text, at: 0, values: 0, array };
+    let array = (!is_plain).then_some(array);
+    let mut reader = Reader { call, text, at: 0, values: 0, array, depth_max };
     let result = reader.whole();
     result.map_err(|what| (what, reader.at))
 }
@@ -285,7 +329,9 @@ struct Reader<'t> {
     /// Values read.
     values: u32,
     /// The index of the metatable of arrays on the stack.
-    array: c_int,
+    array: Option<c_int>,
+    /// Maximum depth of nested arrays and objects.
+    depth_max: usize,
 }
 
 impl Reader<'_> {
@@ -457,8 +503,11 @@ impl Reader<'_> {
     }
 
     fn begin(&mut self, depth: usize) -> Result<(), &'static str> {
-        if depth > DEPTH_MAX {
-            return Err("the text is nested deeper than 100 levels");
+        if depth > self.depth_max {
+            return Err(match self.depth_max {
+                DEPTH_MAX => "the text is nested deeper than 100 levels",
+                _ => "the text is nested deeper than decode_max_depth allows",
+            });
         }
         // For the collected values, a pair that is set, and an error.
         if !self.call.reserve(COLLECTED_MAX + 8) {
@@ -500,8 +549,10 @@ impl Reader<'_> {
         // SAFETY: the state is live, `begin` reserved room, and `count` elements are on top of the place of the table.
         unsafe {
             ffi::lua_createtable(l, if follows { 2 * count } else { count }, 0);
-            ffi::lua_pushvalue(l, self.array);
-            ffi::lua_setmetatable(l, -2);
+            if let Some(array) = self.array {
+                ffi::lua_pushvalue(l, array);
+                ffi::lua_setmetatable(l, -2);
+            }
             let table = ffi::lua_gettop(l) - count - 1;
             ffi::lua_replace(l, table);
             for index in (1..=count).rev() {

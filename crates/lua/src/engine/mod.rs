@@ -8,6 +8,7 @@
 mod call;
 mod body_natives;
 mod cbor;
+mod cjson;
 mod datagram_natives;
 mod dictionary;
 mod guard;
@@ -458,6 +459,7 @@ unsafe extern "C-unwind" fn open_libraries(l: *mut ffi::lua_State) -> c_int {
             body_natives::ALL,
             dictionary::ALL,
             layer_natives::ALL,
+            cjson::ALL,
             socket_natives::ALL,
             datagram_natives::ALL,
         ];

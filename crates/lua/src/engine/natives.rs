@@ -3,13 +3,14 @@
 //! Never: raises a Lua error itself; performs I/O: each operation of a script becomes an effect for the worker.
 //! Limits: those of `Host`; `LOAD_BYTES_MAX` bytes of source in one chunk.
 
-use core::ffi::{CStr, c_int};
+use core::ffi::{CStr, c_char, c_int, c_void};
 
 use aws_lc_rs::{digest, hmac};
 use mlua_sys::lua51 as ffi;
 use tidegate_base::{Id, Moment};
 
 use super::call::Call;
+use super::guard::Guard;
 use super::json;
 use crate::encoding;
 use crate::exchange::Part;
@@ -20,6 +21,8 @@ use crate::schedule::{Cancelled, JobId, Wait, span_of};
 
 /// Maximum number of bytes of source in one chunk.
 const LOAD_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of source that are compiled between two checks of the budget: about a millisecond.
+const LOAD_PIECE_BYTES: usize = 4 * 1024;
 
 /// The functions by name.
 pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
@@ -107,6 +110,29 @@ fn exchange(call: Call) -> ScriptRequestId {
     Id::new(call.id(1), call.id(2))
 }
 
+/// What the compiler has not read yet.
+struct Source<'s> {
+    text: &'s [u8],
+    guard: &'static Guard,
+    /// The budget ended before the source.
+    is_stopped: bool,
+}
+
+/// Hands the next piece of a source to the compiler, which runs in C, where nothing else checks the budget.
+unsafe extern "C-unwind" fn read_source(
+    _: *mut ffi::lua_State,
+    source: *mut c_void,
+    length: *mut usize,
+) -> *const c_char {
+    // SAFETY: `load` passes a source that it keeps, and LuaJIT a place for the length.
+    let (source, length) = unsafe { (&mut *source.cast::<Source<'_>>(), &mut *length) };
+    let (piece, rest) = source.text.split_at(source.text.len().min(LOAD_PIECE_BYTES));
+    source.text = rest;
+    source.is_stopped |= source.guard.spend(piece.len() as u64);
+    *length = if source.is_stopped { 0 } else { piece.len() };
+    piece.as_ptr().cast()
+}
+
 natives! {
     /// (text, pattern, init, is_plain, is_anchored) -> start, end, captures...; nil if nothing matches; nil and an error.
     fn find(call) {
@@ -167,10 +193,14 @@ natives! {
         let mut ended = name.to_vec();
         ended.retain(|byte| *byte != 0);
         ended.push(0);
+        let mut rest = Source { text: source, guard: call.guard(), is_stopped: false };
         // SAFETY: the state is live; the source and the name, which ends with a zero, are valid during the call.
         let status = unsafe {
-            ffi::luaL_loadbuffer(call.l, source.as_ptr().cast(), source.len(), ended.as_ptr().cast())
+            ffi::lua_load(call.l, read_source, (&raw mut rest).cast(), ended.as_ptr().cast())
         };
+        if rest.is_stopped {
+            return call.fail("the callback exceeds its budget");
+        }
         if status == ffi::LUA_OK {
             return 1;
         }
@@ -227,6 +257,7 @@ natives! {
         match call.bytes(1) {
             Some(b"app") => call.push_bytes(facts.app.as_bytes()),
             Some(b"worker") => call.push_number(f64::from(facts.worker)),
+            Some(b"pid") => call.push_number(f64::from(std::process::id())),
             Some(b"workers") => call.push_number(f64::from(facts.workers)),
             Some(b"settings") => call.push_bytes(&facts.settings),
             Some(b"life") => call.push_number(f64::from(facts.client_life)),
@@ -279,11 +310,11 @@ natives! {
         call.wait(Wait::Until(until))
     }
 
-    /// (delay, interval or nil) -> index, generation of a job; nil and an error.
+    /// (delay, interval or nil, does it run before its time rather than never) -> index, generation of a job; nil and an error.
     fn add_job(call) {
         let (delay, interval) = (span_of(call.number(1).unwrap_or(0.0)), call.number(2).map(span_of));
-        let now = call.host().now();
-        match call.host().schedule.add_job(now, delay, interval) {
+        let (now, is_owed) = (call.host().now(), call.is_true(3));
+        match call.host().schedule.add_job(now, delay, interval, is_owed) {
             Some(id) => {
                 call.push_number(f64::from(id.index));
                 call.push_number(f64::from(id.generation));
@@ -441,7 +472,7 @@ natives! {
         call.done(call.host().set_handover_state(state))
     }
 
-    /// () -> false; the seconds until the VM ends, if other code has taken its place.
+    /// () -> false; the seconds until the VM ends, if other code has taken its place or the process stops.
     fn premature(call) {
         match call.host().seconds_left() {
             None => call.push_boolean(false),
@@ -670,7 +701,7 @@ natives! {
     /// (text) -> value; nil and an error.
     fn json_decode(call) {
         let Some(text) = call.bytes(1) else { return call.fail("the text must be a string") };
-        match json::decode(call, text) {
+        match json::decode(call, text, false, json::DEPTH_MAX) {
             Ok(()) => 1,
             Err((what, at)) => call.fail(&format!("{what} (at byte {})", at + 1)),
         }

@@ -27,11 +27,11 @@ function job:cancel()
   return true
 end
 
-local function add(name, position, f, delay, interval, ...)
+local function add(name, position, f, delay, interval, is_owed, ...)
   if type(f) ~= "function" then
     error("bad argument #" .. position .. " to '" .. name .. "' (function expected, got " .. type(f) .. ")", 3)
   end
-  local index, generation = add_job(delay, interval)
+  local index, generation = add_job(delay, interval, is_owed)
   if not index then return nil, generation end
   local created = setmetatable({ index, generation, f, { n = select("#", ...), ... } }, Job)
   jobs[index] = created
@@ -47,15 +47,16 @@ end
 local timer = {}
 function timer.after(seconds, f, ...)
   number("tide.timer.after", seconds)
-  return add("tide.timer.after", 2, f, seconds, nil, ...)
+  return add("tide.timer.after", 2, f, seconds, nil, false, ...)
 end
 function timer.every(seconds, f, ...)
   number("tide.timer.every", seconds)
-  return add("tide.timer.every", 2, f, seconds, seconds, ...)
+  if not (seconds > 0) then error("bad argument #1 to 'tide.timer.every' (the interval must be positive)", 2) end
+  return add("tide.timer.every", 2, f, seconds, seconds, false, ...)
 end
 tide.timer = P.sealed("tide.timer", timer)
 
-function tide.spawn(f, ...) return add("tide.spawn", 1, f, 0, nil, ...) end
+function tide.spawn(f, ...) return add("tide.spawn", 1, f, 0, nil, false, ...) end
 
 function tide.sleep(seconds)
   number("tide.sleep", seconds)
@@ -77,7 +78,10 @@ function tide.wait(waited, seconds)
   return unpack(results, 1, results.n)
 end
 
--- The seconds until this VM ends, if other code has taken its place; otherwise false.
+-- A timer that runs before its time, rather than never, if the VM ends.
+function P.add_owed_timer(seconds, interval, f, ...) return add("timer", 3, f, seconds, interval, true, ...) end
+
+-- False; the seconds until this VM ends, if other code has taken its place or the process stops.
 tide.premature = native.premature
 
 local function ended(self, ...)

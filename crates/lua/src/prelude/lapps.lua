@@ -366,6 +366,9 @@ function queue:recv()
   end
 end
 
+-- Services assign globals at any time; also those of LAppS, which have common names such as `time`.
+P.seal = P.sealing_names()
+
 local modules = { nljson = nljson, ws = ws, bcast = bcast, cws = cws, mqr = mqr, nap = nap, time = time, murmur = murmur,
   pam_auth = pam_auth }
 for name, module in pairs(modules) do
@@ -373,8 +376,6 @@ for name, module in pairs(modules) do
   P.loaded[name] = module
 end
 G.must_stop, G.instance_id = must_stop, tide.worker.id
--- Services assign globals at any time.
-P.seal = function() end
 
 -- A message of the LAppS protocol and its type; nil for other data.
 local function request_of(data)

@@ -63,8 +63,9 @@ local function current()
 end
 
 local function begin(phase, request, response)
-  local state = { phase = phase, request = request, response = response, fields = {} }
-  states[run()] = state
+  local number = run()
+  local state = { phase = phase, request = request, response = response, fields = {}, run = number, began = native.now() }
+  states[number] = state
   return state
 end
 
@@ -137,8 +138,10 @@ end
 
 -- Ends the calling handler, timer or thread. A `pcall` cannot catch this.
 local function quit(state)
-  if state and state.leaves_phase then return P.leave_phase() end
-  local ends = exits[run()]
+  local number = run()
+  if state then P.ngx_kill_threads(state, number) end
+  if state and state.leaves_phase and state.run == number then return P.leave_phase() end
+  local ends = exits[number]
   if ends then ends() end
   leave()
   error("ngx.exit cannot be used here (such as in the error handler of xpcall)", 3)
@@ -147,7 +150,10 @@ end
 -- Runs the access phase of a request that the content phase answers.
 local function run_access(state)
   state.phase, state.leaves_phase = "access", true
-  local ok, err = P.run_phase(chunks.access)
+  local ok, err = P.run_phase(function()
+    chunks.access()
+    P.ngx_wait_threads(state)
+  end)
   state.phase, state.leaves_phase = "content", nil
   if not ok then error(err, 0) end
 end
@@ -158,6 +164,7 @@ function handlers.on_request(request, response)
   local state = begin("content", request, response)
   if chunks.access then run_access(state) end
   chunks.content()
+  P.ngx_wait_threads(state)
   P.ngx_finish(state)
 end
 
@@ -167,6 +174,7 @@ function handlers.on_access(request, response)
   kept[request[1]] = state
   local access = chunks.access or chunks.content
   access()
+  P.ngx_wait_threads(state)
   if state.is_sent then P.ngx_finish(state) end
 end
 
@@ -178,7 +186,8 @@ end
 -- The state of a request that was forwarded after the access phase.
 local function recall(phase, request, head)
   local state = kept[request[1]]
-  if not state or state.request[2] ~= request[2] then state = { fields = {} } end
+  if not state or state.request[2] ~= request[2] then state = { fields = {}, began = native.now() } end
+  state.run = run()
   state.phase, state.request, state.response, state.head, state.is_hook = phase, request, nil, head, true
   states[run()] = state
   return state
@@ -261,16 +270,14 @@ function P.adapt(chunk)
   end
   return handlers
 end
--- Scripts assign globals at any time.
-P.seal = function() end
-
 ngx.worker = {
   id = function() return tide.worker.id end,
   count = function() return tide.worker.count end,
-  pid = function() return tide.worker.id + 1 end,
+  -- Workers are threads of one process.
+  pid = function() return native.fact("pid") end,
   pids = function()
     local pids = {}
-    for at = 1, tide.worker.count do pids[at] = at end
+    for at = 1, tide.worker.count do pids[at] = native.fact("pid") end
     return pids
   end,
   exiting = function() return tide.premature() ~= false end,

@@ -1,30 +1,105 @@
 -- The layer `ngx`: modules that OpenResty contains, reimplemented where their own code needs FFI.
 local native, P = ...
 
-local type, error, setmetatable, tostring = type, error, setmetatable, tostring
+local type, error, setmetatable, tostring, select, ipairs = type, error, setmetatable, tostring, select, ipairs
 local char, concat = string.char, table.concat
+local cjson_encode, cjson_decode = native.cjson_encode, native.cjson_decode
 local G, ngx = P.G, P.ngx
 
 -- cjson, which OpenResty contains ------------------------------------------------------------------------------------
 
+-- Tables with this metatable are arrays if they are empty.
+local EmptyArray = {}
+local BOOLEANS = { on = true, off = false, [true] = true, [false] = false }
+
+-- A function that reads and changes a setting.
+local function switch(settings, name)
+  return function(value)
+    if value ~= nil then
+      if BOOLEANS[value] == nil then P.wrong(name, 1, "boolean", value) end
+      settings[name] = BOOLEANS[value]
+    end
+    return settings[name]
+  end
+end
+local function number_of(name, position, value, least, most)
+  if type(value) ~= "number" then P.wrong(name, position, "number", value) end
+  if not (value >= least and value <= most) then
+    error("bad argument #" .. position .. " to '" .. name .. "' (expected integer between " .. least .. " and " .. most .. ")", 3)
+  end
+  return value
+end
+local function limit(settings, name, least, most)
+  return function(value)
+    if value ~= nil then settings[name] = number_of(name, 1, value, least, most) end
+    return settings[name]
+  end
+end
+
+local INTEGER_MAX = 2147483647
+local INVALID = { [false] = 0, [true] = 1, null = 2, on = 1, off = 0 }
+
 local function json_module(is_safe)
-  local cjson = { null = native.null, _NAME = "cjson", _VERSION = "2.1.0", empty_array = P.json.array(),
-    array_mt = P.array_meta, empty_array_mt = P.array_meta }
-  local function result(value, err)
-    if value == nil and err ~= nil and not is_safe then error(err, 3) end
-    return value, err
+  local settings = { encode_empty_table_as_object = true, encode_number_precision = 14, encode_max_depth = 1000,
+    decode_max_depth = 1000, encode_escape_forward_slash = true, decode_array_with_array_mt = false, encode_keep_buffer = true,
+    decode_invalid_numbers = true, encode_invalid_numbers = false }
+  local converts_sparse, sparse_ratio, sparse_safe = false, 2, 10
+  local cjson = { null = native.null, _NAME = is_safe and "cjson.safe" or "cjson", _VERSION = "2.1.0",
+    empty_array = setmetatable({}, P.array_meta), array_mt = P.array_meta, empty_array_mt = EmptyArray }
+
+  function cjson.encode(...)
+    local value, err
+    if select("#", ...) == 1 then
+      local invalid = INVALID[settings.encode_invalid_numbers]
+      value, err = cjson_encode((...), settings.encode_empty_table_as_object, settings.encode_number_precision,
+        settings.encode_max_depth, converts_sparse, sparse_ratio, sparse_safe, invalid, settings.encode_escape_forward_slash,
+        EmptyArray)
+    else
+      err = "bad argument #1 to 'encode' (expected 1 argument)"
+    end
+    if value ~= nil then return value end
+    if not is_safe then error(err, 2) end
+    return nil, err
   end
-  function cjson.encode(value) return result(native.json_encode(value)) end
-  function cjson.decode(text)
-    if type(text) ~= "string" then return result(nil, "bad argument #1 to 'decode' (string expected)") end
-    return result(native.json_decode(text))
+  function cjson.decode(...)
+    local text = ...
+    if type(text) == "number" then text = tostring(text) end
+    local value, err
+    if select("#", ...) ~= 1 then
+      err = "bad argument #1 to 'decode' (expected 1 argument)"
+    elseif type(text) ~= "string" then
+      err = "bad argument #1 to 'decode' (string expected, got " .. type(text) .. ")"
+    else
+      value, err = cjson_decode(text, settings.decode_array_with_array_mt, settings.decode_max_depth)
+    end
+    if value ~= nil then return value end
+    if not is_safe then error(err, 2) end
+    return nil, err
   end
-  local function setting() return function() end end
-  cjson.encode_empty_table_as_object, cjson.decode_array_with_array_mt = setting(), setting()
-  cjson.encode_sparse_array, cjson.encode_max_depth, cjson.decode_max_depth = setting(), setting(), setting()
-  cjson.encode_number_precision, cjson.encode_keep_buffer = setting(), setting()
-  cjson.encode_invalid_numbers, cjson.decode_invalid_numbers = setting(), setting()
-  cjson.encode_escape_forward_slash = setting()
+
+  for _, name in ipairs { "encode_empty_table_as_object", "encode_escape_forward_slash", "decode_array_with_array_mt",
+    "encode_keep_buffer", "decode_invalid_numbers" } do
+    cjson[name] = switch(settings, name)
+  end
+  cjson.encode_number_precision = limit(settings, "encode_number_precision", 1, 16)
+  cjson.encode_max_depth = limit(settings, "encode_max_depth", 1, INTEGER_MAX)
+  cjson.decode_max_depth = limit(settings, "decode_max_depth", 1, INTEGER_MAX)
+  function cjson.encode_invalid_numbers(value)
+    if value ~= nil then
+      if INVALID[value] == nil then error("bad argument #1 to 'encode_invalid_numbers' (invalid option)", 2) end
+      settings.encode_invalid_numbers = value
+    end
+    return settings.encode_invalid_numbers
+  end
+  function cjson.encode_sparse_array(converts, ratio, safe)
+    if converts ~= nil then
+      if BOOLEANS[converts] == nil then P.wrong("encode_sparse_array", 1, "boolean", converts) end
+      converts_sparse = BOOLEANS[converts]
+    end
+    if ratio ~= nil then sparse_ratio = number_of("encode_sparse_array", 2, ratio, 0, INTEGER_MAX) end
+    if safe ~= nil then sparse_safe = number_of("encode_sparse_array", 3, safe, 0, INTEGER_MAX) end
+    return converts_sparse, sparse_ratio, sparse_safe
+  end
   function cjson.new() return json_module(is_safe) end
   return cjson
 end
@@ -131,5 +206,8 @@ P.loaded.ffi = {
   end,
   copy = refuse, fill = refuse, sizeof = refuse, istype = function() return false end,
 }
+
+-- Scripts assign globals at any time, and cannot take away those of the layer.
+P.seal = P.sealing_names()
 
 return P

@@ -80,8 +80,7 @@ end
 function req.http_version() return tonumber(current().request.version) end
 function req.is_internal() return false end
 function req.start_time()
-  local state = current()
-  return state.began or ngx.now()
+  return current().began
 end
 function req.raw_header(without_line)
   local state = current()
@@ -162,6 +161,17 @@ local function cookie(state, name)
     at = stop + 1
   end
 end
+-- The first argument of a name in any case, as the client sent it.
+local function raw_argument(args, name)
+  name = lower(name)
+  local at = 1
+  while at <= #args do
+    local stop = find(args, "&", at, true) or #args + 1
+    local equals = find(args, "=", at, true)
+    if equals and equals < stop and lower(sub(args, at, equals - 1)) == name then return sub(args, equals + 1, stop - 1) end
+    at = stop + 1
+  end
+end
 local function joined(value) return type(value) == "table" and concat(value, ", ") or value end
 
 local variables = {
@@ -192,7 +202,7 @@ local variables = {
     return body ~= "" and body or nil
   end,
   status = function(state) return tostring(P.ngx_status(state)) end,
-  request_time = function(state) return ("%.3f"):format(native.elapsed() - (state.began or native.elapsed())) end,
+  request_time = function(state) return ("%.3f"):format(native.now() - state.began) end,
 }
 -- Variables that need no request.
 local general = {
@@ -221,12 +231,7 @@ local function of_request(state, name)
   if read then return read(state) end
   local prefix, rest = match(name, "^(%a+)_(.+)$")
   if prefix == "http" then return joined(fields_of(state)[(gsub(rest, "_", "-"))]) end
-  if prefix == "arg" then
-    local value = decode_args(args_of(state) or "", 0)[rest]
-    if type(value) == "table" then value = value[1] end
-    if value == true then return "" end
-    return value
-  end
+  if prefix == "arg" then return raw_argument(args_of(state) or "", rest) end
   if prefix == "cookie" then return cookie(state, rest) end
   if prefix == "sent" then
     local field = match(rest, "^http_(.+)$")

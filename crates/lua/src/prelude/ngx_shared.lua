@@ -7,6 +7,8 @@ local ngx, G, dictionaries = P.ngx, P.G, P.dictionaries
 -- ngx.shared.NAME ---------------------------------------------------------------------------------------------------
 
 local KEY_BYTES_MAX = 4096
+-- Keys that are listed unless a script wants more.
+local KEYS_MAX = 1024
 
 local shared = {}
 local Shared = { __index = shared, __metatable = "dictionary" }
@@ -108,7 +110,16 @@ end
 function shared:flush_all() self[1]:clear() end
 -- Expired entries are removed when their space is needed.
 function shared:flush_expired() return 0 end
-function shared:get_keys(most) return self[1]:keys(most == 0 and 1024 or most or 1024) end
+function shared:get_keys(most)
+  if most == nil then most = KEYS_MAX end
+  if type(most) ~= "number" or most < 0 then error("bad \"max_count\" argument", 2) end
+  if most > 0 and most <= KEYS_MAX then return self[1]:keys(most) end
+  local keys = native.dict_keys(self[1][1], "", nil)
+  if most > 0 then
+    for at = #keys, most + 1, -1 do keys[at] = nil end
+  end
+  return keys
+end
 
 local views = {}
 ngx.shared = setmetatable({}, { __index = function(_, name)

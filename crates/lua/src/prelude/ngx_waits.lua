@@ -3,7 +3,7 @@ local native, P = ...
 
 local type, tostring, error, pairs, ipairs, setmetatable, unpack =
   type, tostring, error, pairs, ipairs, setmetatable, unpack
-local select, remove, pcall, sub = select, table.remove, pcall, string.sub
+local select, remove, pcall, sub, next = select, table.remove, pcall, string.sub, next
 local ngx, G, tide = P.ngx, P.G, P.tide
 local begin, adopt, state_of_run, exits, quit = P.ngx_begin, P.ngx_adopt, P.ngx_state, P.ngx_exits, P.ngx_quit
 local run = native.run
@@ -39,7 +39,8 @@ ngx.timer = {
   at = function(delay, f, ...)
     timer_argument("at", delay, f)
     if delay < 0 then return nil, "delay must be non-negative" end
-    local job, err = tide.timer.after(delay, run_once, f, ...)
+    if delay > 0 and tide.premature() then return nil, "process exiting" end
+    local job, err = P.add_owed_timer(delay, nil, run_once, f, ...)
     if not job then return nil, err end
     pending = pending + 1
     return true
@@ -47,7 +48,8 @@ ngx.timer = {
   every = function(delay, f, ...)
     timer_argument("every", delay, f)
     if delay <= 0 then return nil, "delay must be greater than 0" end
-    local job, err = tide.timer.every(delay, run_timer, f, ...)
+    if tide.premature() then return nil, "process exiting" end
+    local job, err = P.add_owed_timer(delay, delay, run_timer, f, ...)
     if not job then return nil, err end
     return true
   end,
@@ -75,29 +77,76 @@ local Thread = { __metatable = "thread" }
 local thread = {}
 ngx.thread = thread
 
-local function end_thread(self, ...)
-  self.results = { n = select("#", ...), ... }
+-- A thread has ended: those that wait for it continue.
+local function release(self)
+  local state = self.state
+  if state then state.threads[self] = nil end
   while self.waiters[1] do wake(self.waiters) end
 end
+local function end_thread(self, ...)
+  self.results = { n = select("#", ...), ... }
+  release(self)
+end
 local function run_thread(self, state, f, ...)
+  if self.begins then self.begins:cancel() end
   if state then adopt(state) end
   local function ends()
     self.has_left = true
-    while self.waiters[1] do wake(self.waiters) end
+    if state then state.has_left = true end
+    release(self)
   end
-  exits[run()] = ends
+  self.run = run()
+  exits[self.run] = ends
   end_thread(self, pcall(f, ...))
   -- The stack keeps the state of the request until here.
   return state and ends and nil
 end
 
+local function kill(one)
+  one.is_killed = true
+  one.job:cancel()
+  release(one)
+end
+-- A request ends before its threads, except for the thread of this run, which ends it.
+function P.ngx_kill_threads(state, number)
+  local living = {}
+  for one in pairs(state.threads or {}) do
+    if one.run ~= number then living[#living + 1] = one end
+  end
+  for _, one in ipairs(living) do kill(one) end
+end
+-- A phase has ended when its threads have.
+function P.ngx_wait_threads(state)
+  local threads = state.threads
+  while threads and next(threads) do
+    local one = next(threads)
+    tide.wait(one.job)
+    threads[one] = nil
+  end
+  if state.has_left then quit(state) end
+end
+
+-- The thread begins at once: the caller waits until it waits or ends.
 function thread.spawn(f, ...)
   if type(f) ~= "function" then P.wrong("spawn", 1, "function", f) end
-  local self = setmetatable({ waiters = {} }, Thread)
+  local state = state_of_run()
+  local self = setmetatable({ waiters = {}, state = state, begins = tide.timer.after(LOOK, nothing) }, Thread)
   local err
-  self.job, err = tide.spawn(run_thread, self, state_of_run(), f, ...)
-  if not self.job then error(err, 2) end
-  -- Unlike in OpenResty, the thread begins when the caller waits or returns.
+  self.job, err = tide.spawn(run_thread, self, state, f, ...)
+  if not self.job then
+    if self.begins then self.begins:cancel() end
+    error(err, 2)
+  end
+  if state then
+    state.threads = state.threads or {}
+    state.threads[self] = true
+  end
+  if self.begins then
+    tide.wait(self.begins)
+    -- Where the caller cannot wait, the thread begins later.
+    self.begins:cancel()
+    self.begins = nil
+  end
   return self
 end
 function thread.wait(...)
@@ -113,7 +162,8 @@ function thread.wait(...)
         return unpack(one.results, 1, one.results.n)
       end
       -- `ngx.exit` in a thread ends the request.
-      if one.has_left then quit(state_of_run()) end
+      local state = state_of_run()
+      if one.has_left or state and state.has_left then quit(state) end
       if one.is_killed then return false, "killed" end
       if one.job[5] and not one.results then return false, one.job[6] end
       if one.is_taken then return nil, "already waited or killed" end
@@ -129,9 +179,7 @@ end
 function thread.kill(one)
   if G.getmetatable(one) ~= "thread" then P.wrong("kill", 1, "thread", one) end
   if one.results or one.is_killed then return nil, "already terminated" end
-  one.is_killed = true
-  one.job:cancel()
-  while one.waiters[1] do wake(one.waiters) end
+  kill(one)
   return 1
 end
 

@@ -12,7 +12,9 @@ local find_native = native.find
 
 math.randomseed(native.fact("seed"))
 
-local G = {}
+-- What globals are. Scripts get an empty table in its place, whose metatable reads from it, so that each assignment of a global
+-- is seen: existing globals can be protected, too.
+local G, globals = {}, {}
 
 local function wrong(name, position, expected, value)
   local got = value == nil and "no value" or type(value)
@@ -299,13 +301,13 @@ local inner = raw_getfenv(1)
 function G.getfenv(what)
   if what == nil then what = 1 end
   if type(what) == "number" then
-    if what == 0 then return G end
+    if what == 0 then return globals end
     what = what + 1
   elseif type(what) ~= "function" then
     wrong("getfenv", 1, "function", what)
   end
   local env = raw_getfenv(what)
-  return env == inner and G or env
+  return env == inner and globals or env
 end
 
 function G.setfenv(what, env)
@@ -323,7 +325,7 @@ end
 local function compile(source, name, env)
   local chunk, err = native.load(source, name)
   if not chunk then return nil, err end
-  return raw_setfenv(chunk, env)
+  return raw_setfenv(chunk, env == G and globals or env)
 end
 
 function G.load(source, name, mode, ...)
@@ -399,12 +401,29 @@ function G.print(...)
   info(2, concat(parts, "\t"))
 end
 
-G.assert, G.error, G.ipairs, G.next, G.pairs, G.pcall = assert, error, ipairs, next, pairs, pcall
-G.rawequal, G.rawget, G.rawset, G.select, G.tonumber, G.tostring = rawequal, rawget, rawset, select, tonumber, tostring
+-- The functions that pass by metatables see what the globals are, too. `next` does not: it is too frequent.
+function G.rawget(t, key)
+  if t == globals then t = G end
+  return rawget(t, key)
+end
+function G.rawset(t, key, value)
+  if t == globals then
+    t[key] = value
+    return t
+  end
+  return rawset(t, key, value)
+end
+function G.pairs(t)
+  if t == globals then t = G end
+  return pairs(t)
+end
+
+G.assert, G.error, G.ipairs, G.next, G.pcall = assert, error, ipairs, next, pcall
+G.rawequal, G.select, G.tonumber, G.tostring = rawequal, select, tonumber, tostring
 G.type, G.unpack, G.xpcall, G.setmetatable = type, unpack, xpcall, setmetatable
 G.getmetatable = getmetatable
 G._VERSION = _VERSION
-G._G = G
+G._G = globals
 local libraries = {
   string = lib_string, table = lib_table, math = lib_math, bit = lib_bit, os = lib_os,
   debug = lib_debug, jit = lib_jit, coroutine = lib_coroutine,
@@ -414,20 +433,33 @@ for name, contents in pairs(libraries) do
   loaded[name] = G[name]
 end
 G.package = { loaded = loaded, preload = preload, path = "", cpath = "", config = "/\n;\n?\n!\n-\n" }
-loaded._G, loaded.package = G, G.package
+loaded._G, loaded.package = globals, G.package
 loaded["table.new"], loaded["table.clear"] = lib_table.new, lib_table.clear
 
--- After the script has been loaded, a new global is most often a forgotten `local`, and all connections of the worker would share it.
+-- After the script has been loaded, an assignment to a global is most often a `local` that was forgotten: the global would be
+-- shared by all connections of the worker, and the name of a function would be lost for all of them.
 local is_sealed = false
-setmetatable(G, {
-  __newindex = function(t, key, value)
-    if is_sealed then
-      error("assignment to the undeclared global '" .. tostring(key) .. "' (write 'local', or declare it while the script loads)", 2)
+-- The names that a layer protects in which scripts assign globals at any time; nil without one.
+local protected
+setmetatable(globals, {
+  __index = G,
+  __newindex = function(_, key, value)
+    -- A `print = print` changes nothing.
+    if (is_sealed or protected and protected[key]) and not rawequal(rawget(G, key), value) then
+      error("assignment to the global '" .. tostring(key) .. "' after the script was loaded (write 'local', or keep the value " ..
+        "in a table)", 2)
     end
-    rawset(t, key, value)
+    rawset(G, key, value)
   end,
   __metatable = false,
 })
+
+-- A function that seals the names of this moment only: for layers in which scripts assign other globals at any time.
+local function sealing_names()
+  local names = {}
+  for name in pairs(G) do names[name] = true end
+  return function() protected = names end
+end
 
 return {
   G = G,
@@ -437,6 +469,7 @@ return {
   sealed = sealed,
   wrong = wrong,
   seal = function() is_sealed = true end,
+  sealing_names = sealing_names,
   run_phase = function(f)
     local co = create(f)
     return run_phase(co, resume(co))

@@ -24,7 +24,7 @@ pub(crate) mod socket;
 pub(crate) mod state;
 mod tcp;
 
-use tidegate_base::Id;
+use tidegate_base::{Id, Moment};
 use tidegate_config::findings::Finding;
 use tidegate_gate::access::Cause;
 use tidegate_gate::path_parameters::path_parameters;
@@ -400,6 +400,17 @@ impl Worker {
             }
         }
         if findings.is_empty() { Ok(()) } else { Err(findings) }
+    }
+
+    /// The process stops, at `by` at the latest: scripts learn of it.
+    pub(crate) fn note_stop_to_apps<R: Reactor>(&mut self, reactor: &mut R, by: Moment) {
+        for place in 0..self.lua.apps.len() {
+            let app = self.lua.apps.index_at(place);
+            if let Some(vm) = self.lua.apps.present(app) {
+                vm.note_stopping(by);
+            }
+        }
+        self.arm_apps(reactor);
     }
 
     /// Runs `on_stop` of every application, after everything else has ended.
