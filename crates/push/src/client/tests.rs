@@ -594,4 +594,31 @@ mod audiences {
         // The older message comes whole, and is not the base of the next one.
         assert_eq!(forms, [text, patch, patch, text, text]);
     }
+
+    #[test]
+    fn null_is_data_and_absent_data_is_refused() {
+        let mut scene = Scene::new(1);
+        for (data, error) in [(",\"data\":null", false), (",\"data\":{}", false), ("", true)] {
+            let text = format!("{{\"id\":3,\"publish\":{{\"channel\":\"a\"{data}}}}}");
+            let reply = scene.send(0, &text);
+            assert_eq!(reply.contains("\"code\":107"), error, "{data}: {reply}");
+        }
+        for (data, published) in [
+            (",\"data\":null", Some("null")),
+            (",\"data\":null,\"b64data\":\"MQ==\"", Some("1")),
+            (",\"b64data\":\"bnVsbA==\"", Some("null")),
+            (",\"data\":1,\"b64data\":\"MQ==\"", None),
+            ("", None),
+        ] {
+            let body = format!("{{\"channel\":\"a\"{data}}}");
+            let settings = scene.settings.get(0).expect("the hub");
+            let (_, calls) = crate::api::ApiCall::begin((0, settings), "publish", &body)
+                .unwrap_or_else(|_| panic!("{body}"));
+            let found = calls.first().map(|call| match call {
+                Call::Publish(order) => order.data.to_string(),
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(found.as_deref(), published, "{body}");
+        }
+    }
 }
