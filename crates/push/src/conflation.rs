@@ -3,9 +3,9 @@
 //! Limits: one message of each channel with subscribers is held back, and nothing of a channel that was quiet for an interval. In
 //! namespaces with filters or `exclude-sender`, subscribers get different messages, so up to `OLDER_MAX` and `OLDER_BYTES_MAX` of older
 //! ones are held back as well; beyond that, the interval ends early.
-//! Invariant: messages are delivered in order, with at least the interval between two of them, unless it ends early. The newest message that
-//! a subscriber accepts is never lost: of the messages that no filter can tell apart, the newest is held back, and the newest one of
-//! another sender.
+//! Invariant: messages are delivered in order, with at least the interval between two of them, unless it ends early. The newest message
+//! that a subscriber accepts is never lost: of the messages that no filter can tell apart, the newest is held back, and the newest one
+//! of another sender.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
