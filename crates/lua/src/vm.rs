@@ -489,6 +489,11 @@ impl Vm {
         }
     }
 
+    /// A Close frame was sent to a client, so that no more messages are delivered to it. `on_close` runs later.
+    pub fn note_closing(&mut self, client: ClientId) {
+        self.engine.host().note_closed(client);
+    }
+
     /// Notes how many bytes wait for a client.
     pub fn note_queued(&mut self, client: ClientId, bytes: usize) {
         if let Some(client) = self.engine.host().clients.get_mut(client) {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::client::codec::Body;
@@ -96,7 +96,7 @@ struct Publish<'a> {
     channel: String,
     #[serde(default)]
     channels: Vec<String>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "stated")]
     data: Option<&'a RawValue>,
     b64data: Option<String>,
     #[serde(default)]
@@ -140,6 +140,14 @@ struct Pattern {
 struct Batch<'a> {
     #[serde(borrow, default)]
     commands: Vec<BTreeMap<String, &'a RawValue>>,
+}
+
+/// Reads a JSON value that is stated, also if it is `null`.
+pub(crate) fn stated<'de: 'a, 'a, D>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 /// The body is not valid for the method.
@@ -368,7 +376,9 @@ impl Method {
         publish: &Publish<'_>,
         calls: &mut Vec<Call>,
     ) -> Result<(), Error> {
-        let data: Arc<str> = match (publish.data, &publish.b64data) {
+        // Some libraries send `null` for data that they do not state.
+        let is_stated = |data: &&RawValue| publish.b64data.is_none() || data.get() != "null";
+        let data: Arc<str> = match (publish.data.filter(is_stated), &publish.b64data) {
             (Some(data), None) => data.get().into(),
             (None, Some(encoded)) => {
                 let bytes = base64::decode(encoded.as_bytes()).ok_or(Error::BadRequest)?;

@@ -1,15 +1,17 @@
 //! Which of a channel's subscribers get a message: the facts that filters of tags and `exclude-sender` need.
-//! In: a message as published. Out: its tags, ready for comparison; the client that published it.
-//! Never: parses the tags again for each subscriber. Limits: `TAGS_BYTES_MAX` of `filter.rs`.
+//! In: a message as published. Out: its tags, ready for comparison; the client that published it; what others get in its place.
+//! Never: parses the tags again for each subscriber. Limits: `TAGS_BYTES_MAX` of `filter.rs`; those of `conflation.rs` for `older`.
 //! Invariant: the tags are in the order of their names, each once.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tidegate_config::model::Namespace;
 
 use crate::filter::{TAGS_BYTES_MAX, Tags};
 use crate::mail::Order;
+use crate::publication::Publication;
 use crate::settings::Error;
 
 /// The approximate overhead of a small allocation.
@@ -22,6 +24,9 @@ pub struct Audience {
     pub tags: Box<Tags>,
     /// The client that published it and does not get it; empty: there is none.
     pub sender: Box<str>,
+    /// Older messages of a conflated channel, the newest first: a subscriber that does not get this message gets the first of them that it
+    /// accepts.
+    pub older: Vec<Arc<Publication>>,
 }
 
 impl Audience {
@@ -39,7 +44,7 @@ impl Audience {
         }
         let tags = if namespace.tag_filters { read_tags(&order.tags) } else { Box::default() };
         let sender = if namespace.exclude_sender { &*order.sender } else { "" };
-        Ok(Some(Box::new(Self { tags, sender: sender.into() })))
+        Ok(Some(Box::new(Self { tags, sender: sender.into(), older: Vec::new() })))
     }
 
     /// The memory that it takes.
@@ -48,7 +53,9 @@ impl Audience {
         let of_tag = |(name, value): &(Box<str>, Box<str>)| {
             size_of::<(Box<str>, Box<str>)>() + name.len() + value.len() + 2 * ALLOCATION_BYTES
         };
-        size_of::<Self>() + self.sender.len() + self.tags.iter().map(of_tag).sum::<usize>()
+        let older = self.older.iter().map(|older| older.cost_bytes());
+        let tags = self.tags.iter().map(of_tag);
+        size_of::<Self>() + self.sender.len() + tags.sum::<usize>() + older.sum::<usize>()
     }
 }
 
@@ -76,7 +83,10 @@ mod tests {
 
     #[test]
     fn memory_of_each_tag_counts() {
-        let cost = |json| Audience { tags: read_tags(json), sender: "".into() }.cost_bytes();
+        let cost = |json| {
+            let tags = read_tags(json);
+            Audience { tags, sender: "".into(), older: Vec::new() }.cost_bytes()
+        };
         let (one, two) = (cost("{\"a\":\"1\"}"), cost("{\"a\":\"1\",\"b\":\"2\"}"));
         assert_eq!(one - cost(""), two - one);
         assert!(two - one >= size_of::<(Box<str>, Box<str>)>() + 2);

@@ -438,16 +438,16 @@ impl<K: Copy + Eq> Hub<K> {
         for hub in 0..self.owned.len() {
             for _ in 0..CONFLATED_PER_TURN_MAX {
                 let owned = &mut self.owned[hub];
-                if self.local.is_full() || owned.conflation().next_end() > now {
-                    break;
-                }
-                let Some(publication) = owned.conflation().end_next(now) else { continue };
-                let workers = owned.workers(&publication.channel).to_vec();
+                let due = owned.conflation().due(now).filter(|_| !self.local.is_full());
+                let Some(channel) = due else { break };
+                let workers = owned.workers(&channel).to_vec();
                 if workers.iter().any(|worker| self.is_behind(*worker)) {
                     let at = now.after(BEHIND_SPAN);
-                    self.owned[hub].conflation().put_off(publication, at);
+                    self.owned[hub].conflation().put_off(&channel, at);
                     continue;
                 }
+                let ended = self.owned[hub].conflation().end(&channel, now);
+                let Some(publication) = ended else { continue };
                 let publication = self.owned[hub].link(publication);
                 self.spread(&publication, &workers, None);
             }

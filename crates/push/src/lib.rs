@@ -25,6 +25,7 @@ pub mod events;
 pub mod fan_out;
 pub mod filter;
 pub mod fossil;
+pub mod fuzz;
 pub mod hub;
 pub mod instruction;
 pub mod local;

@@ -319,11 +319,11 @@ impl Owned {
             self.key_ages.push_back((now, key));
         }
         let conflate = hub.channel(&order.channel)?.conflate;
-        if let Some(span) = conflate.filter(|_| !self.workers(&order.channel).is_empty())
-            && !self.conflation.offer(&publication, span, now)
-        {
-            return Ok(Outcome::Held);
-        }
+        let delivered = match conflate.filter(|_| !self.workers(&order.channel).is_empty()) {
+            Some(span) => self.conflation.offer(&publication, span, now),
+            None => Some(publication),
+        };
+        let Some(publication) = delivered else { return Ok(Outcome::Held) };
         let publication = self.link(publication);
         Ok(Outcome::Published(publication, self.workers(&order.channel)))
     }

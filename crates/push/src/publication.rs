@@ -12,6 +12,7 @@ use crate::client::codec::{Body, Codec, Push};
 use crate::deflated::{COMPRESSION_BYTES_MIN, COMPRESSION_COST, DeflatedFrames};
 use crate::delta::Lineage;
 use crate::events;
+use crate::filter::Tags;
 use crate::node::NodeId;
 use crate::position::Position;
 
@@ -156,6 +157,41 @@ impl Publication {
         Self { lineage: Some(Box::new(lineage)), ..self.unencoded() }
     }
 
+    /// The same publication, with older ones for subscribers that do not get it, the newest first.
+    #[must_use]
+    pub fn with_older(&self, older: Vec<Arc<Self>>) -> Self {
+        let audience = self.audience.as_deref().map(|audience| {
+            let Audience { tags, sender, .. } = audience.clone();
+            Box::new(Audience { tags, sender, older })
+        });
+        let lineage = self.lineage.as_ref().map(|lineage| Box::new(lineage.after(0, None)));
+        Self { audience, lineage, ..self.unencoded() }
+    }
+
+    /// Older publications for subscribers that do not get this one, the newest first.
+    #[must_use]
+    pub fn older(&self) -> &[Arc<Self>] {
+        self.audience.as_ref().map_or(&[], |audience| &audience.older)
+    }
+
+    /// The tags that filters compare; none in a namespace without filters.
+    #[must_use]
+    pub fn tags_of_audience(&self) -> &Tags {
+        self.audience.as_ref().map_or(&[], |audience| &audience.tags)
+    }
+
+    /// The client that does not get it, because it has published it; empty: there is none.
+    #[must_use]
+    pub fn sender(&self) -> &str {
+        self.audience.as_ref().map_or("", |audience| &audience.sender)
+    }
+
+    /// What a subscriber gets of this publication and the older ones with it: the newest that it accepts.
+    #[must_use]
+    pub fn chosen(self: &Arc<Self>, accepts: impl Fn(&Self) -> bool) -> Option<&Arc<Self>> {
+        core::iter::once(self).chain(self.older()).find(|one| accepts(one))
+    }
+
     /// The offset; 0 if the publication has none.
     #[must_use]
     pub fn offset(&self) -> u64 {
@@ -242,7 +278,7 @@ impl Publication {
     pub fn delivery_cost_bytes(&self) -> usize {
         let has_tags = self.audience.as_ref().is_some_and(|audience| !audience.tags.is_empty());
         let filter_cost = if has_tags { FILTER_COST_BYTES } else { 0 };
-        DELIVERY_COST_BYTES + self.data.len() + filter_cost
+        DELIVERY_COST_BYTES + self.data.len() + filter_cost * (1 + self.older().len())
     }
 
     /// The additional cost in bytes of a delivery to a subscriber whose connection compresses its own messages.

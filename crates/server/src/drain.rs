@@ -1,7 +1,7 @@
-//! How WebSocket connections close with a stop, an upgrade or a reload: over time, so that their clients do not all connect again
-//! at the same moment.
+//! How WebSocket connections, and at a stop the streams of push hubs, end with a stop, an upgrade or a reload: over time, so that their
+//! clients do not all connect again at the same moment.
 //! In: the time for it. Out: which connections are to be closed by now, and the close codes for their clients.
-//! Never: closes a connection with an HTTP exchange, which ends with its response.
+//! Never: closes a connection with another HTTP exchange, which ends with its response.
 //! Limits: `STEPS` steps.
 
 use tidegate_base::Span;
@@ -13,7 +13,7 @@ const STEPS: u32 = 20;
 
 /// See above.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Drain {
+pub struct Drain {
     /// The time of all steps together; zero if all connections are closed at once.
     span: Span,
     /// The step that is due. From `STEPS - 1` on, every connection is.
@@ -23,7 +23,7 @@ pub(crate) struct Drain {
 }
 
 /// The process or the listener is stopping.
-pub(crate) const LEAVES: Close<'static> =
+pub const LEAVES: Close<'static> =
     Close { code: CloseCode::GOING_AWAY, reason: "the service stops here, connect again" };
 /// A connection that is opened now reaches another process or server.
 pub(crate) const RESTARTS: Close<'static> =
@@ -38,7 +38,8 @@ impl Default for Drain {
 
 impl Drain {
     /// Spread over `span`.
-    pub(crate) fn over(span: Span, close: Close<'static>) -> Self {
+    #[must_use]
+    pub fn over(span: Span, close: Close<'static>) -> Self {
         let step = if span.is_zero() { STEPS - 1 } else { 0 };
         Self { span, step, close }
     }

@@ -30,7 +30,7 @@ mod cpus;
 mod datagrams;
 mod delivery;
 mod descriptor_budget;
-mod drain;
+pub mod drain;
 mod events;
 mod eviction;
 pub mod explain;

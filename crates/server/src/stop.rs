@@ -30,7 +30,7 @@ pub(crate) type Leaving = Arc<[Option<Arc<LeavingListeners>>]>;
 /// The progress of a stop, and how it continues.
 #[derive(Default)]
 pub(crate) struct Stop {
-    /// Which WebSocket connections the stop has closed so far.
+    /// Which WebSocket connections and streams of push hubs the stop has ended so far.
     pub(crate) drain: Drain,
     /// The grace period has ended, and the connections of clients were reset. Events about them are still sent.
     is_sending_events: bool,
@@ -53,8 +53,8 @@ impl Worker {
         self.stop.leaving = leaving;
     }
 
-    /// Sets, before a stop, how WebSocket connections close.
-    pub(crate) fn close_over(&mut self, drain: Drain) {
+    /// Sets, before a stop, how WebSocket connections and streams of push hubs end.
+    pub fn close_over(&mut self, drain: Drain) {
         self.stop.drain = drain;
     }
 

@@ -12,7 +12,8 @@ pub static DRAIN: Section = Section {
     path: "[server.drain]",
     about: "WebSocket connections, including those that are forwarded to servers, end with a Close frame that advises their \
              clients to connect again. The closes are spread over these times, so that the clients do not all connect again at \
-             the same moment. \"0s\" closes all of them at once.",
+             the same moment. \"0s\" closes all of them at once. At a stop and at an upgrade, this includes clients of push hubs \
+             without WebSocket (streams of events, HTTP streaming), whose responses end.",
     keys: &[
         key(
             "stop",

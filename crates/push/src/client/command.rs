@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
+use crate::api::stated;
 use crate::filter::Stated;
 
 /// Maximum number of commands of one message.
@@ -159,7 +160,7 @@ pub struct Publish<'a> {
     #[serde(default)]
     pub channel: String,
     /// The data; `None` if it is missing, or no JSON.
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "stated")]
     pub data: Option<&'a RawValue>,
 }
 

@@ -64,10 +64,7 @@ pub(super) fn features<K>(
 /// The recovered publications that the client's filter admits. If it admits none, the client continues after the newest
 /// publication.
 pub(super) fn filtered(filter: &Filter, reply: &Subscribed) -> Subscribed {
-    // Each message of a namespace with filters has an audience.
-    let admits = |one: &&Arc<Publication>| {
-        filter.admits(one.audience.as_ref().map_or(&[], |audience| &audience.tags))
-    };
+    let admits = |one: &&Arc<Publication>| filter.admits(one.tags_of_audience());
     let recovered = reply.recovered.as_ref().map(|recovered| Recovered {
         publications: recovered.publications.iter().filter(admits).cloned().collect(),
         ..*recovered

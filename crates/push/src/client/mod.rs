@@ -568,17 +568,20 @@ impl Connection {
         }
     }
 
-    /// Whether the client gets a publication: it has not published it, and its filter, if it has one, admits it.
+    /// What the client gets of a publication: the newest of it and the older ones with it that the client has not published, and that its
+    /// filter, if it has one, admits.
     #[must_use]
-    pub fn admits(&self, publication: &Publication) -> bool {
-        let Some(audience) = &publication.audience else { return true };
-        if *audience.sender == *self.client {
-            return false;
+    pub fn chosen<'p>(&self, publication: &'p Arc<Publication>) -> Option<&'p Arc<Publication>> {
+        if publication.audience.is_none() {
+            return Some(publication);
         }
         let subscription = self.subscriptions.get(&publication.channel);
         let features = subscription.and_then(|known| known.features.as_ref());
         let filter = features.and_then(|features| features.filter.as_ref());
-        filter.is_none_or(|filter| filter.admits(&audience.tags))
+        publication.chosen(|one| {
+            *one.sender() != *self.client
+                && filter.is_none_or(|filter| filter.admits(one.tags_of_audience()))
+        })
     }
 
     /// The form in which the client is sent a publication now.

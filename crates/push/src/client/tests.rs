@@ -4,7 +4,7 @@
 use super::*;
 use crate::token::Verifier;
 use crate::token::tests::{key_set, public_token};
-use tidegate_base::Moment;
+use tidegate_base::{Moment, Span};
 
 const QUEUE_MAX: usize = 100_000;
 const MESSAGES: u64 = 8;
@@ -326,7 +326,9 @@ mod audiences {
 
     const CONFIG: &str = "[[listener]]\nbind = \"127.0.0.1:80\"\n[push.p]\nanonymous = true\nsubscribe = \"anyone\"\n\
         publish = \"anyone\"\nhistory = 100\ntag-filters = true\nexclude-sender = true\ndeltas = \"all\"\n\
-        [push.p.namespace.plain]\nsubscribe = \"anyone\"\nhistory = 100\n";
+        [push.p.namespace.plain]\nsubscribe = \"anyone\"\nhistory = 100\n\
+        [push.p.namespace.calm]\nsubscribe = \"anyone\"\npublish = \"anyone\"\nconflate = \"1s\"\ntag-filters = true\n\
+        exclude-sender = true\ndeltas = \"all\"\n";
     const ODD: &str = r#"{"key":"parity","cmp":"eq","val":"odd"}"#;
 
     struct Scene {
@@ -380,11 +382,19 @@ mod audiences {
         }
 
         fn publish(&mut self, channel: &str, tags: &str) -> Option<Reply> {
+            self.publish_with(channel, "1", tags)
+        }
+
+        fn publish_data(&mut self, channel: &str, data: &str) {
+            assert!(matches!(self.publish_with(channel, data, ""), Some(Reply::Published { .. })));
+        }
+
+        fn publish_with(&mut self, channel: &str, data: &str, tags: &str) -> Option<Reply> {
             let order = Order {
                 hub: 0,
                 origin: NodeId::OWN,
                 channel: channel.into(),
-                data: "1".into(),
+                data: data.into(),
                 tags: tags.into(),
                 info: "".into(),
                 sender: "".into(),
@@ -401,7 +411,7 @@ mod audiences {
         fn receivers(&mut self) -> Vec<u32> {
             let mut keys = Vec::new();
             let Some(slice) = self.hub.deliver(1 << 20, |_| 1, &mut keys) else { return keys };
-            keys.retain(|key| self.clients[*key as usize].admits(&slice.publication));
+            keys.retain(|key| self.clients[*key as usize].chosen(&slice.publication).is_some());
             self.hub.end_slice(slice, Delivery::default());
             keys
         }
@@ -505,5 +515,110 @@ mod audiences {
         assert_eq!(scene.receivers(), [0, 2]);
         scene.publish("a", "");
         assert_eq!(scene.receivers(), [0, 1, 2]);
+    }
+
+    /// What each client gets of the messages that are delivered now: the data of the newest, and the form.
+    fn received(scene: &mut Scene) -> Vec<Vec<(String, Form)>> {
+        let mut got = vec![Vec::new(); scene.clients.len()];
+        let mut keys = Vec::new();
+        while let Some(slice) = scene.hub.deliver(1 << 20, |_| 1, &mut keys) {
+            for key in keys.drain(..) {
+                let client = &mut scene.clients[key as usize];
+                let Some(one) = client.chosen(&slice.publication) else { continue };
+                let form = client.choose_form(one);
+                let push = String::from_utf8(one.message(form).to_vec());
+                got[key as usize].push((push.unwrap_or_default(), form));
+            }
+            scene.hub.end_slice(slice, Delivery::default());
+        }
+        got
+    }
+
+    #[test]
+    fn conflation_keeps_the_newest_message_that_each_client_accepts() {
+        let mut scene = Scene::new(4);
+        let channel = "calm:a";
+        for (at, rest) in
+            ["", &format!(",\"tf\":{ODD}"), ",\"delta\":\"fossil\"", ""].iter().enumerate()
+        {
+            scene.subscribe(at, channel, rest);
+        }
+        for tag in ["even", "odd", "even"] {
+            scene.publish(channel, &format!("{{\"parity\":\"{tag}\"}}"));
+        }
+        let counts = |got: Vec<Vec<(String, Form)>>| -> Vec<usize> {
+            got.iter().map(|messages| messages.len()).collect()
+        };
+        assert_eq!(counts(received(&mut scene)), [1, 0, 1, 1], "the first message");
+        let second = Moment::ZERO.after(Span::from_secs(1));
+        assert_eq!(scene.hub.publish_due(second), 0);
+        let got = received(&mut scene);
+        for (at, tag) in ["even", "odd", "even", "even"].iter().enumerate() {
+            let [(push, _)] = &got[at][..] else { panic!("{at}: {got:?}") };
+            assert!(push.contains(&format!("\"parity\":\"{tag}\"")), "{at}: {push}");
+        }
+        // Another client publishes, and then client 2 and client 3: each gets the newest message of another one.
+        for (at, data) in [(0, 10), (3, 12), (2, 11), (3, 13)] {
+            let data = format!("{{\"channel\":\"{channel}\",\"data\":{data}}}");
+            scene.send(at, &format!("{{\"id\":3,\"publish\":{data}}}"));
+        }
+        scene.hub.publish_due(second.after(Span::from_secs(1)));
+        let got = received(&mut scene);
+        assert!(got[1].is_empty(), "the filter admits none: {got:?}");
+        for (at, data) in [(0, "13"), (2, "13"), (3, "11")] {
+            let [(push, _)] = &got[at][..] else { panic!("{at}: {got:?}") };
+            assert!(push.contains(data), "{at}: {push}");
+        }
+    }
+
+    #[test]
+    fn client_that_gets_an_older_message_gets_whole_data() {
+        let mut scene = Scene::new(1);
+        let channel = "calm:a";
+        scene.subscribe(0, channel, ",\"delta\":\"fossil\"");
+        let long = "x".repeat(200);
+        let mut second = Moment::ZERO;
+        let mut forms = Vec::new();
+        for number in 0..4 {
+            scene.publish_data(channel, &format!("\"{long}{number}\""));
+            if number == 2 {
+                scene.publish_data(channel, &format!("\"{long}older\""));
+                let data = format!("{{\"channel\":\"{channel}\",\"data\":\"{long}own\"}}");
+                scene.send(0, &format!("{{\"id\":3,\"publish\":{data}}}"));
+            }
+            second = second.after(Span::from_secs(1));
+            scene.hub.publish_due(second);
+            forms.extend(received(&mut scene).remove(0).into_iter().map(|(_, form)| form));
+        }
+        let (text, patch) = (Form::JsonText, Form::JsonPatch);
+        // The older message comes whole, and is not the base of the next one.
+        assert_eq!(forms, [text, patch, patch, text, text]);
+    }
+
+    #[test]
+    fn null_is_data_and_absent_data_is_refused() {
+        let mut scene = Scene::new(1);
+        for (data, error) in [(",\"data\":null", false), (",\"data\":{}", false), ("", true)] {
+            let text = format!("{{\"id\":3,\"publish\":{{\"channel\":\"a\"{data}}}}}");
+            let reply = scene.send(0, &text);
+            assert_eq!(reply.contains("\"code\":107"), error, "{data}: {reply}");
+        }
+        for (data, published) in [
+            (",\"data\":null", Some("null")),
+            (",\"data\":null,\"b64data\":\"MQ==\"", Some("1")),
+            (",\"b64data\":\"bnVsbA==\"", Some("null")),
+            (",\"data\":1,\"b64data\":\"MQ==\"", None),
+            ("", None),
+        ] {
+            let body = format!("{{\"channel\":\"a\"{data}}}");
+            let settings = scene.settings.get(0).expect("the hub");
+            let (_, calls) = crate::api::ApiCall::begin((0, settings), "publish", &body)
+                .unwrap_or_else(|_| panic!("{body}"));
+            let found = calls.first().map(|call| match call {
+                Call::Publish(order) => order.data.to_string(),
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(found.as_deref(), published, "{body}");
+        }
     }
 }

@@ -11,6 +11,10 @@ return {
       client:send(tostring(other and other:send(text)) .. " " .. tostring(err))
     elseif order == "close" then
       tide.client(id):close(4000, text)
+    elseif order == "stuff" then
+      local other = tide.client(id)
+      local sent, err = other:send(("x"):rep(tonumber(text)))
+      client:send(tostring(sent) .. ", " .. tostring(err) .. ", " .. tostring(other:is_open()))
     elseif order == "fill" then
       client:send(("x"):rep(tonumber(id)))
     end

@@ -293,3 +293,28 @@ fn on_drain_runs_when_a_slow_client_has_read() {
     assert_eq!(process.sum("lua_slow_clients"), 0);
     process.finish(vec![client]);
 }
+
+#[test]
+fn send_fails_once_a_client_that_does_not_read_is_being_closed() {
+    let mut process = Process::new(1);
+    let (slow, id) = process.connect();
+    let (mut client, _) = process.connect();
+    let mut replies = Vec::new();
+    for _ in 0..100 {
+        client.send(&format!("stuff {id} 65000"));
+        process.turns(5);
+        replies.extend(client.read());
+        if process.sum("lua_slow_clients") > 0 {
+            break;
+        }
+    }
+    assert!(replies.iter().all(|reply| reply == "true, nil, true"), "{replies:?}");
+    // The connection lasts, because the Close frame has not arrived.
+    for _ in 0..3 {
+        client.send(&format!("stuff {id} 65000"));
+        process.turns(5);
+        assert_eq!(client.read(), ["nil, the connection is closed, false"]);
+    }
+    assert_eq!((process.sum("lua_slow_clients"), process.sum("websockets_now")), (1, 2));
+    process.finish(vec![slow, client]);
+}

@@ -17,6 +17,7 @@ use tidegate_wire::websocket::{
 
 use tidegate_secure::TlsPlan;
 use tidegate_server::counters::HubCounters;
+use tidegate_server::drain::{Drain, LEAVES};
 use tidegate_server::snapshot::{Numbers, Snapshot};
 
 use crate::peer::harness::{Harness, addresses};
@@ -81,6 +82,14 @@ impl Process {
     /// Lets the workers stop.
     pub(crate) fn stop(&mut self, grace: Span) {
         self.workers.iter_mut().for_each(|worker| worker.stop(grace));
+    }
+
+    /// Lets the workers stop, and end clients over `span`.
+    pub(crate) fn stop_over(&mut self, grace: Span, span: Span) {
+        for worker in &mut self.workers {
+            worker.worker.close_over(Drain::over(span, LEAVES));
+            worker.stop(grace);
+        }
     }
 
     /// Whether all workers have stopped.

@@ -389,6 +389,54 @@ fn connections_end_after_their_age_and_advise_to_connect_again() {
 }
 
 #[test]
+fn stop_ends_clients_with_and_without_websocket_over_the_time_of_drain() {
+    let request =
+        "GET /push/subscribe/time HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n\r\n";
+    let mut process = Process::new(1, 15, 64, SETTINGS);
+    let commands = "{\"id\":1,\"connect\":{}}\n{\"id\":2,\"subscribe\":{\"channel\":\"time\"}}";
+    let mut events = Vec::new();
+    for _ in 0..40 {
+        let peer = process.dial();
+        process.turns(4);
+        assert_eq!(peer.send(request.as_bytes()), request.len());
+        process.turns(10);
+        events.push((peer, String::new()));
+    }
+    let mut streams: Vec<Stream> =
+        (0..40).map(|_| Stream::begin(&mut process, "http_stream", commands)).collect();
+    let poll = process.dial();
+    process.turns(4);
+    poll.send(b"GET /push/subscribe/time HTTP/1.1\r\nHost: a\r\n\r\n");
+    process.turns(10);
+    process.stop_over(Span::from_secs(30), Span::from_secs(10));
+    let is_ended = |text: &str| text.ends_with("\r\n0\r\n\r\n");
+    let mut ended = Vec::new();
+    for _ in 0..60 {
+        process.pass(Span::from_millis(250));
+        let mut count = [0, 0];
+        for (peer, text) in &mut events {
+            text.push_str(&String::from_utf8_lossy(&peer.receive()));
+            count[0] += u32::from(is_ended(text));
+        }
+        for stream in &mut streams {
+            stream.text.push_str(&String::from_utf8_lossy(&stream.peer.receive()));
+            count[1] += u32::from(is_ended(&stream.text) && stream.text.contains("\"shutdown\""));
+        }
+        ended.push(count);
+    }
+    for (number, kind) in ["events", "HTTP streaming"].iter().enumerate() {
+        let counts: Vec<u32> = ended.iter().map(|count| count[number]).collect();
+        assert!(counts.is_sorted() && counts.last() == Some(&40), "{kind}: {counts:?}");
+        let steps = counts.windows(2).map(|two| two[1] - two[0]);
+        assert!(steps.max() <= Some(4) && counts[0] <= 4, "{kind}: {counts:?}");
+    }
+    assert!(events.iter().all(|(_, text)| text.contains("retry: ")));
+    assert!(String::from_utf8_lossy(&poll.receive()).contains("{\"publications\":[]}"));
+    drop((events, streams, poll));
+    process.finish(Vec::new());
+}
+
+#[test]
 fn refused_clients_are_told_to_come_back_at_different_times() {
     let mut process = Process::new(1, 11, 64, &format!("{SETTINGS}retry = \"3s\"\n"));
     let mut peers: Vec<SimPeer> = (0..40).map(|_| process.dial()).collect();

@@ -236,6 +236,16 @@ impl Worker {
         }
     }
 
+    /// A Close frame was sent to a client: `send` of the script fails from now on, also while the connection lasts because the client does
+    /// not read.
+    pub(in crate::action) fn note_lua_closing(&mut self, client: Id<LuaClient>) {
+        let Some(entry) = self.lua.clients.find(client) else { return };
+        let (app, handle) = (usize::from(entry.app), entry.handle);
+        if let Some(vm) = self.lua.apps.present(app) {
+            vm.note_closing(handle);
+        }
+    }
+
     /// Runs `on_close` for the connections that have ended. Returns whether there were any.
     pub(crate) fn end_lua_clients<R: Reactor>(&mut self, reactor: &mut R) -> bool {
         let mut has_ended = false;

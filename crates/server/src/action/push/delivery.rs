@@ -116,10 +116,10 @@ impl Worker {
         match &session.kind {
             Kind::Client { link, connection, .. } => {
                 let link = *link;
-                if !connection.admits(publication) {
+                let Some(publication) = connection.chosen(publication) else {
                     self.accounts.counters.push_left_out.add(1);
                     return Handed::Nothing;
-                }
+                };
                 if connection.is_connect_reply_pending() || self.is_client_held(to) {
                     return self.enqueue_publication(reactor, key, publication);
                 }

@@ -548,19 +548,22 @@ impl Worker {
     }
 
     /// The process stops: streams end and long polls return without a message, so that their clients connect to the
-    /// process that takes over, with the position that they have reached.
+    /// process that takes over, with the position that they have reached. Streams, like WebSocket connections, end when it is
+    /// their turn, so that their clients do not all connect again at the same moment.
     pub(crate) fn end_waiting_sessions<R: Reactor>(&mut self, reactor: &mut R) {
         let waiting: Vec<_> = self.push.sessions.iter().map(|(id, _)| id).collect();
         for id in waiting {
             // The end of one session may have ended another one.
             let Some(session) = self.push.sessions.find(id) else { continue };
+            let is_due = self.stop.drain.is_due(session.requester.sock);
             match &session.kind {
-                Kind::Events { .. } => self.end_events(reactor, id),
+                Kind::Events { .. } if is_due => self.end_events(reactor, id),
                 Kind::Poll { .. } => self.answer_poll(reactor, id, &[], false),
                 Kind::Unverified(_) => self.unverified_due(reactor, id),
-                Kind::Client { link: Link::Stream(_), .. } => {
+                Kind::Client { link: Link::Stream(_), .. } if is_due => {
                     self.disconnect_client(reactor, id, Disconnect::SHUTDOWN);
                 }
+                Kind::Events { .. } | Kind::Client { link: Link::Stream(_), .. } => {}
                 // Their WebSocket connection is closed.
                 Kind::Client { link: Link::Socket(_), .. } => {}
                 Kind::Request { .. } | Kind::ApiCall(_) | Kind::Commands { .. } => {}

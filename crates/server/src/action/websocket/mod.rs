@@ -300,8 +300,11 @@ impl Worker {
             return;
         }
         socket.state = State::Closing;
-        let to = socket.requester;
+        let (to, service) = (socket.requester, socket.service);
         self.encode_switched(reactor, to, |out| encode_close(out, Some(close), None));
+        if let Service::Lua(client) = service {
+            self.note_lua_closing(client);
+        }
         // The Close frame of the client may come after messages that were not read because the service was full.
         self.resume_request(to);
         if !self.is_client_held(to) {
