@@ -5,8 +5,8 @@
 //! Limits: one check of a server and one of its agent at a time; `SHORTAGE_PAUSE` before checks that lacked a slot, a descriptor
 //! or memory are tried again, unless a connection of a check ends before that; the same before a check is tried again for whose
 //! addresses there is no local port, then twice as long each time, up to `every`; `BEGUN_MAX` waiting checks begun in a turn; a
-//! connection whose check has ended is kept for the server's FIN for up to `LEAVE_SPAN` and `LEAVE_BYTES_MAX` bytes of the rest of its response, unless a check needs its slot;
-//! connections that are kept for further checks: `kept.rs`.
+//! connection whose check has ended is kept for the server's FIN for up to `LEAVE_SPAN` and `LEAVE_BYTES_MAX` bytes of the rest of its
+//! response, unless a check needs its slot; connections that are kept for further checks: `kept.rs`.
 //! Invariant: timer `n` belongs to target `n`: it is the time of the next check while the target waits, and the timeout
 //! of the check while one is in progress. Of the checks in `waiting.rs`, only the timer of the first one is set.
 
