@@ -185,10 +185,18 @@ impl Reloader {
         let is_ordered = Arc::new(AtomicBool::new(false));
         let ordered = Arc::clone(&is_ordered);
         let work = move || {
-            let mut notified = false;
+            // A change before the start has settled.
+            let (mut notified, mut is_settled) = (false, true);
             loop {
-                let now = Signature::of_paths(&watched.paths);
-                let file_now = Signature::of_paths(&watched.file);
+                let mut now = Signature::of_paths(&watched.paths);
+                let mut file_now = Signature::of_paths(&watched.file);
+                let is_changed = file_now != self.seen_file || now != self.seen;
+                if is_changed && !notified && !is_settled {
+                    // An edit woke the thread, perhaps while a program writes the files.
+                    thread::sleep(SETTLE_DELAY);
+                    now = Signature::of_paths(&watched.paths);
+                    file_now = Signature::of_paths(&watched.file);
+                }
                 if notified || file_now != self.seen_file {
                     self.reload_all();
                     (self.seen, self.seen_file) = (now, file_now);
@@ -203,8 +211,9 @@ impl Reloader {
                 }
                 let pending = self.delivery.retry();
                 let wait_max = if pending > 0 { &RETRY_EVERY } else { &CHECK_EVERY };
-                notified = wait(watched.watcher.as_ref(), &event_reader, wait_max)
-                    && ordered.swap(false, Ordering::SeqCst);
+                let woken = wait(watched.watcher.as_ref(), &event_reader, wait_max);
+                notified = woken == Woken::BySignal && ordered.swap(false, Ordering::SeqCst);
+                is_settled = woken == Woken::ByChange;
                 if self.make_edits() {
                     // Edits add and remove pools, which name files of their own.
                     let file = watched.file.clone();
@@ -268,8 +277,19 @@ fn watcher_of(paths: &[PathBuf], file: &[PathBuf]) -> Option<OwnedFd> {
     Some(watcher)
 }
 
-/// Waits for a change, for the signal, or for `wait_max`. Returns whether the signal was notified.
-fn wait(watcher: Option<&OwnedFd>, signal: &OwnedFd, wait_max: &Timespec) -> bool {
+/// Why the thread no longer waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Woken {
+    /// The signal was notified: by a request for a reload, or by an edit.
+    BySignal,
+    /// A file has changed, `SETTLE_DELAY` ago.
+    ByChange,
+    /// The time has passed.
+    ByTime,
+}
+
+/// Waits for a change, for the signal, or for `wait_max`.
+fn wait(watcher: Option<&OwnedFd>, signal: &OwnedFd, wait_max: &Timespec) -> Woken {
     let nothing = PollFlags::empty();
     let mut fds = [
         PollFd::new(signal, PollFlags::IN),
@@ -277,20 +297,20 @@ fn wait(watcher: Option<&OwnedFd>, signal: &OwnedFd, wait_max: &Timespec) -> boo
         watcher.map_or(PollFd::new(signal, nothing), |fd| PollFd::new(fd, PollFlags::IN)),
     ];
     if poll(&mut fds, Some(wait_max)) == Ok(0) {
-        return false;
+        return Woken::ByTime;
     }
     let notified = fds.first().is_some_and(|fd| !fd.revents().is_empty());
     let mut events = [0_u8; 4096];
     if notified {
         // One read resets the counter.
         let _ = rustix::io::read(signal, &mut events);
-        return true;
+        return Woken::BySignal;
     }
     thread::sleep(SETTLE_DELAY);
     if let Some(watcher) = watcher {
         while rustix::io::read(watcher, &mut events).is_ok_and(|count| count > 0) {}
     }
-    false
+    Woken::ByChange
 }
 
 /// The current time, for checking certificates outside of a worker.

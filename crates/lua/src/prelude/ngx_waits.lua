@@ -130,7 +130,7 @@ end
 function thread.spawn(f, ...)
   if type(f) ~= "function" then P.wrong("spawn", 1, "function", f) end
   local state = state_of_run()
-  local self = setmetatable({ waiters = {}, state = state, begins = tide.timer.after(LOOK, nothing) }, Thread)
+  local self = setmetatable({ waiters = {}, state = state, begins = tide.timer.after(CHECK_EVERY, nothing) }, Thread)
   local err
   self.job, err = tide.spawn(run_thread, self, state, f, ...)
   if not self.job then

@@ -240,10 +240,7 @@ fn client_verifier(
         // list.
         let lists = decode_revocations(pem)?;
         check_issuers(&lists, &roots)?;
-        builder = builder
-            .with_crls(lists)
-            .only_check_end_entity_revocation()
-            .allow_unknown_revocation_status();
+        builder = builder.with_crls(lists).allow_unknown_revocation_status();
     }
     if settings.client_auth == ClientAuth::Optional {
         builder = builder.allow_unauthenticated();

@@ -213,10 +213,7 @@ fn server_verifier(
     let roots = Arc::new(roots);
     let mut builder = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider));
     if let Some(pem) = &settings.revocations_pem {
-        builder = builder
-            .with_crls(decode_revocations(pem)?)
-            .only_check_end_entity_revocation()
-            .allow_unknown_revocation_status();
+        builder = builder.with_crls(decode_revocations(pem)?).allow_unknown_revocation_status();
     }
     let built = builder.build();
     let verifier: Arc<dyn ServerCertVerifier> =

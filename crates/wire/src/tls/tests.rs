@@ -41,6 +41,18 @@ impl Authority {
         }
     }
 
+    /// An authority below this one, and its certificate.
+    fn intermediate(&self, name: &str, serial: u64) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        params.distinguished_name = subject(name);
+        params.serial_number = Some(SerialNumber::from(serial));
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        Self { pem: certificate.pem().into_bytes(), issuer: Issuer::new(params, key) }
+    }
+
     fn server(&self, names: &[&str]) -> CertificateFiles {
         self.issue(server_params(names))
     }
@@ -566,6 +578,40 @@ fn client_certificates_are_requested_verified_and_reported() {
     for auth in [ClientAuth::Optional, ClientAuth::Required] {
         assert_eq!(outcome(auth, Some(&revoked)), refused(CertificateFault::Revoked));
         assert_eq!(outcome(auth, Some(&foreign)), refused(CertificateFault::UnknownIssuer));
+    }
+}
+
+#[test]
+fn certificates_below_a_revoked_authority_are_refused() {
+    let root = Authority::new("root");
+    let lists = revocations(&root, 21);
+    let below = |serial| {
+        let intermediate = root.intermediate("intermediate", serial);
+        let mut files = intermediate.client("good client", 7);
+        files.chain_pem.extend_from_slice(&intermediate.pem);
+        files
+    };
+    let mut settings = settings(&root);
+    settings.client_auth = ClientAuth::Required;
+    settings.client_authorities_pem.clone_from(&root.pem);
+    settings.client_revocations_pem = Some(lists.clone());
+    let acceptor = acceptor(&settings);
+    let revoked = Some(Fault::Certificate(CertificateFault::Revoked));
+    for (serial, fault) in [(20, None), (21, revoked)] {
+        let mut shows = connector(&root);
+        shows.client_certificate = Some(below(serial));
+        let mut pair = Pair::new(connect(&shows), acceptor.accept().unwrap());
+        pair.run(1 << 20);
+        assert_eq!(pair.server.fault, fault, "client below {serial}");
+        let intermediate = root.intermediate("intermediate", serial);
+        let mut own = intermediate.server(&["a.example"]);
+        own.chain_pem.extend_from_slice(&intermediate.pem);
+        let server = AcceptorSettings { certificates: vec![own], ..AcceptorSettings::default() };
+        let mut verifies = connector(&root);
+        verifies.revocations_pem = Some(lists.clone());
+        let mut pair = Pair::new(connect(&verifies), self::acceptor(&server).accept().unwrap());
+        pair.run(1 << 20);
+        assert_eq!(pair.client.fault, fault, "server below {serial}");
     }
 }
 
