@@ -19,7 +19,8 @@ const CLIENT_CA_HELP: &str =
     "write client-auth = \"required\" and client-ca = \"clients-ca.pem\" for client certificates";
 pub(crate) const MIDDLEWARE_HELP: &str = "write request-headers = { set = { \"x-real-ip\" = \"{client}\" } } or response-headers = \
                                { remove = [\"server\"] }";
-pub(crate) const STRIP_HELP: &str = "write proxy = { pool = \"NAME\", path = \"/{rest}\" }, with path = \"/api/*\" in the route, to remove /api";
+pub(crate) const STRIP_HELP: &str = "write proxy = { pool = \"NAME\", path = \"/{rest}\" }, with path = \"/api/*\" in the \
+    route, to remove /api";
 const AGENT_HELP: &str = "write agent = { port = 9999, every = \"2s\" } in [pool.NAME]";
 pub(crate) const HEALTH_HELP: &str = "write health = { http = \"/healthz\", every = \"2s\", fall = 3 } in [pool.NAME]; if a connection \
                            fails, another server is tried in any case (`retries`)";
@@ -33,7 +34,8 @@ const TLS_HELP: &str = "write tls = { certificates = [{ cert = \"site.pem\", key
 pub(crate) const FILES_HELP: &str = "not in this version: Tidegate serves no files; write proxy = \"NAME\" with the pool of a file server";
 pub(crate) const RATE_HELP: &str =
     "write rate = { limit = \"100/10s\", burst = 20 } in a [[route]]";
-pub(crate) const PASSWORD_HELP: &str = "write auth = { basic = \"users.htpasswd\" } in a [[route]]; `client-cert` tests client certificates";
+pub(crate) const PASSWORD_HELP: &str = "write auth = { basic = \"users.htpasswd\" } in a [[route]]; `client-cert` tests client \
+    certificates";
 const SERVER_LIMIT_HELP: &str =
     "write servers = [{ address = \"127.0.0.1:8000\", connections-max = 200 }]";
 
