@@ -212,8 +212,8 @@ impl Reloader {
                 let pending = self.delivery.retry();
                 let wait_max = if pending > 0 { &RETRY_EVERY } else { &CHECK_EVERY };
                 let woken = wait(watched.watcher.as_ref(), &event_reader, wait_max);
-                notified = woken == Woken::BySignal && ordered.swap(false, Ordering::SeqCst);
-                is_settled = woken == Woken::ByChange;
+                notified = woken == Woken::Signal && ordered.swap(false, Ordering::SeqCst);
+                is_settled = woken == Woken::Change;
                 if self.make_edits() {
                     // Edits add and remove pools, which name files of their own.
                     let file = watched.file.clone();
@@ -281,11 +281,11 @@ fn watcher_of(paths: &[PathBuf], file: &[PathBuf]) -> Option<OwnedFd> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Woken {
     /// The signal was notified: by a request for a reload, or by an edit.
-    BySignal,
+    Signal,
     /// A file has changed, `SETTLE_DELAY` ago.
-    ByChange,
+    Change,
     /// The time has passed.
-    ByTime,
+    Timeout,
 }
 
 /// Waits for a change, for the signal, or for `wait_max`.
@@ -297,20 +297,20 @@ fn wait(watcher: Option<&OwnedFd>, signal: &OwnedFd, wait_max: &Timespec) -> Wok
         watcher.map_or(PollFd::new(signal, nothing), |fd| PollFd::new(fd, PollFlags::IN)),
     ];
     if poll(&mut fds, Some(wait_max)) == Ok(0) {
-        return Woken::ByTime;
+        return Woken::Timeout;
     }
     let notified = fds.first().is_some_and(|fd| !fd.revents().is_empty());
     let mut events = [0_u8; 4096];
     if notified {
         // One read resets the counter.
         let _ = rustix::io::read(signal, &mut events);
-        return Woken::BySignal;
+        return Woken::Signal;
     }
     thread::sleep(SETTLE_DELAY);
     if let Some(watcher) = watcher {
         while rustix::io::read(watcher, &mut events).is_ok_and(|count| count > 0) {}
     }
-    Woken::ByChange
+    Woken::Change
 }
 
 /// The current time, for checking certificates outside of a worker.
