@@ -423,6 +423,7 @@ fn sandbox_has_no_way_out() {
         "(function() getfenv(print).tide = 1 end)()",
         "(function() package.loaded._G.tide = 1 end)()",
         "rawset(_G, 'tide', nil)",
+        "(function() local _, t = pairs(_G) rawset(t, 'tide', nil) end)()",
         "rawset(_G, 'other', 1)",
         "load('type = 1')()",
         "setmetatable(_G, {})",

@@ -413,8 +413,10 @@ function G.rawset(t, key, value)
   end
   return rawset(t, key, value)
 end
+-- The loop gets no reference to the real table, which `rawset` would change.
+local function next_global(_, key) return next(G, key) end
 function G.pairs(t)
-  if t == globals then t = G end
+  if t == globals then return next_global, globals, nil end
   return pairs(t)
 end
 
