@@ -7,8 +7,10 @@ Runs the parts that are named, or all. Needs wrk, and for `tcp` HAProxy and ngin
 test runs on CPU 0 with one worker; wrk and the origin run on CPU 1. The cost is all time in which CPU 0 was not idle,
 divided by the requests that wrk counted: medians of paired rounds. Run it on a machine that does nothing else.
 
-The program is target/release/tidegate, or the value of TIDEGATE. ROUNDS (7) and SECONDS (3) set the length.
+The program is target/release/tidegate, or the value of TIDEGATE. ROUNDS (7) and SECONDS (3) set the length. Each line is appended
+to the file of benches/results/scripts that is named after the script; RECORD=0 appends nothing.
 """
+import datetime
 import json
 import os
 import re
@@ -86,6 +88,18 @@ def wrk(url, seconds, script=None, connections=64):
     return int(re.search(r"(\d+) requests in", out).group(1)), out
 
 
+def note(line):
+    """Prints and records a line of figures."""
+    print(json.dumps(line), flush=True)
+    if os.environ.get("RECORD") == "0":
+        return
+    script = os.path.basename(sys.argv[0])
+    line = {"date": datetime.date.today().isoformat(),
+            "command": f"ROUNDS={ROUNDS} SECONDS={SECONDS} scripts/{' '.join([script] + sys.argv[1:])}", **line}
+    with open(os.path.join(ROOT, "benches/results/scripts", script.replace(".py", ".jsonl")), "a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
 def pair(title, urls, script=None):
     """Rounds over all URLs; the first one is the base."""
     costs = {name: [] for name in urls}
@@ -100,7 +114,7 @@ def pair(title, urls, script=None):
         ratios = [one / base for one, base in zip(costs[name], costs[names[0]])]
         line = {"what": title, "row": name, "us_per_request": round(statistics.median(costs[name]), 2),
                 "ratio": round(statistics.median(ratios), 3), "min": round(min(ratios), 3), "max": round(max(ratios), 3)}
-        print(json.dumps(line), flush=True)
+        note(line)
 
 
 def origin():
@@ -147,7 +161,7 @@ def many():
         SERVERS[-1].terminate()
         SERVERS.pop().wait()
         loads.append(tidegate("hosts", hosts))
-    print(json.dumps({"what": "start with 1,000 routes, 100,000 keys, 100,000 networks", "ms": round(statistics.median(loads) * 1000)}))
+    note({"what": "start with 1,000 routes, 100,000 keys, 100,000 networks", "ms": round(statistics.median(loads) * 1000)})
     script = path("host.lua", 'wrk.headers["Host"] = "host47.example"\nwrk.headers["User-Agent"] = "wrk"\nwrk.headers["Cookie"] = "a=b"\n')
     pair("1,000 routes on five kinds of conditions, a map, a set", {
         "bare": "http://127.0.0.1:19710/json?q=1", "five for each host": "http://127.0.0.1:19711/json?q=1",
@@ -187,8 +201,8 @@ end
     admitted, refused, span = map(float, re.search(r"admitted (\d+) refused (\d+) seconds ([\d.]+)", out).groups())
     hot = admitted - (admitted + refused) / 4
     resident = int(re.search(r"VmRSS:\s+(\d+)", open(f"/proc/{SERVERS[-1].pid}/status", encoding="ascii").read()).group(1))
-    print(json.dumps({"what": "rate of 1,000/s, 8 workers, one hot key and a million cold ones", "requests": int(admitted + refused),
-                      "hot_per_second": round(hot / span, 1), "of_limit": round(hot / span / 1000, 4), "rss_mib": resident >> 10}))
+    note({"what": "rate of 1,000/s, 8 workers, one hot key and a million cold ones", "requests": int(admitted + refused),
+          "hot_per_second": round(hot / span, 1), "of_limit": round(hot / span / 1000, 4), "rss_mib": resident >> 10})
 
 
 def tcp():
