@@ -20,6 +20,7 @@ use crate::keys::{Shape, UPSTREAM};
 use crate::model::{
     Bind, Config, GivenCertificate, Listener, Origin, Pool, ServerAddress, Upstream,
 };
+use crate::names::route_names;
 use crate::pattern;
 
 pub use self::certificate::{certificates_of, find_certificate};
@@ -149,6 +150,16 @@ impl LiveEdit {
 }
 
 impl LiveEdit {
+    /// The index that the route has which the edit adds to `config`; `None` if it adds none.
+    #[must_use]
+    pub fn added_route_at(&self, config: &Config) -> Option<usize> {
+        let Self::AddRoute { before, .. } = self else { return None };
+        match before {
+            None => Some(config.routes.len()),
+            Some(before) => route_names(config).iter().position(|name| name == before),
+        }
+    }
+
     /// The addresses of servers that the edit adds; empty if its text is invalid, which `apply` reports.
     #[must_use]
     pub fn added_addresses(&self) -> Vec<ServerAddress> {

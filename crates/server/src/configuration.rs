@@ -22,6 +22,7 @@ use tidegate_config::arrange::{Arranged, Life};
 use tidegate_config::findings::{Finding, Owner};
 use tidegate_config::live_edit::{self, EditFiles, LiveEdit};
 use tidegate_config::model::{Bind, Config, Push, ReloadOn};
+use tidegate_config::names::route_names;
 use tidegate_gate::inventory::Inventory;
 use tidegate_gate::process_state::ProcessState;
 use tidegate_reactor::Sender;
@@ -37,6 +38,7 @@ use crate::health::Checks;
 use crate::inheritance::is_at;
 use crate::key_fetcher::KeyFetcher;
 use crate::listening_sockets;
+use crate::live_edits::Edited;
 use crate::log;
 use crate::name_servers;
 use crate::ports;
@@ -231,7 +233,7 @@ impl Configuration {
     }
 
     /// Edits the configuration in force, and applies it as a reload does. Files of applications are not read again. `found` has the
-    /// addresses of a name that the edit adds. Returns whether anything has changed.
+    /// addresses of a name that the edit adds.
     ///
     /// # Errors
     /// Why nothing has changed, or which workers keep the previous settings.
@@ -240,7 +242,7 @@ impl Configuration {
         edit: &LiveEdit,
         found: &Found,
         loader: &mut TlsLoader,
-    ) -> Result<bool, String> {
+    ) -> Result<Edited, String> {
         let mut config = (*self.read.edited).clone();
         let paths = self.source.as_ref().map(|source| source.paths()).unwrap_or_default();
         let folder = paths.first().and_then(|path| path.parent()).and_then(Path::to_str);
@@ -253,15 +255,20 @@ impl Configuration {
             read: &read,
             maps_naming: &maps_naming,
         };
+        let route_at = edit.added_route_at(&config);
         if !edit.apply(&mut config, &files)? {
-            return Ok(false);
+            return Ok(Edited::Unchanged);
         }
+        let edited = match route_at {
+            None => Edited::Changed,
+            Some(at) => Edited::AddedRoute(route_names(&config).swap_remove(at)),
+        };
         self.check_managed(&config)?;
         self.check_tls_files(&config)?;
         let replaced = self.replace(config, loader, Cause::Edit(found));
         let (_, shortfall) =
             replaced.map_err(|text| text.strip_prefix("tidegate: ").unwrap_or(&text).to_owned())?;
-        shortfall.map_or(Ok(true), Err)
+        shortfall.map_or(Ok(edited), Err)
     }
 
     /// Refuses to close a socket that a service manager keeps open: clients would wait in its queue, and neither this process nor

@@ -35,8 +35,19 @@ pub(crate) struct EditRequest {
     pub(crate) sent: SentCommand,
 }
 
-/// An edit, and whether it has changed the configuration.
-pub(crate) type EditOrder = Order<EditRequest, bool>;
+/// What an edit has changed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Edited {
+    /// Nothing: the configuration was as the edit requests already.
+    Unchanged,
+    /// The configuration.
+    Changed,
+    /// The configuration, which has a route of this name by the edit.
+    AddedRoute(String),
+}
+
+/// An edit, and what it has changed.
+pub(crate) type EditOrder = Order<EditRequest, Edited>;
 
 /// The edits of the process.
 #[derive(Default)]
@@ -59,8 +70,7 @@ impl LiveEdits {
         let _ = self.event.set(event);
     }
 
-    /// Makes an edit of the configuration, and waits for the result: whether it has changed the configuration. `was_ended`: the
-    /// client does not wait any longer.
+    /// Makes an edit of the configuration, and waits for the result. `was_ended`: the client does not wait any longer.
     ///
     /// # Errors
     /// The edit was refused, not all workers use it, or it takes too long.
@@ -68,7 +78,7 @@ impl LiveEdits {
         &self,
         (edit, sent): (LiveEdit, SentCommand),
         was_ended: &dyn Fn() -> bool,
-    ) -> Result<bool, String> {
+    ) -> Result<Edited, String> {
         let Some(event) = self.event.get() else {
             return Err("the process is still starting; help: try again".to_owned());
         };
@@ -173,14 +183,22 @@ mod tests {
             while seen < 2 {
                 for order in edits.take() {
                     let taken = order.take().expect("the command waits");
-                    order.report(if taken.edit == edit("a") { Ok(true) } else { refused() });
+                    order.report(if taken.edit == edit("a") {
+                        Ok(Edited::Changed)
+                    } else {
+                        refused()
+                    });
                     seen += 1;
                 }
                 thread::yield_now();
             }
             for (name, command) in commands {
                 let result = command.join().expect("it ends");
-                assert_eq!(result, if name == "a" { Ok(true) } else { refused() }, "{name}");
+                assert_eq!(
+                    result,
+                    if name == "a" { Ok(Edited::Changed) } else { refused() },
+                    "{name}"
+                );
             }
         });
     }

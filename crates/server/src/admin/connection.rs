@@ -21,6 +21,8 @@ use crate::secured::Secured;
 pub(super) const CONNECTIONS_MAX: usize = 16;
 /// How long a client has from its connection until its first request or line, and its token, are complete.
 const REQUEST_SPAN: Duration = Duration::from_secs(10);
+/// How long a client without the token may take after that to read the refusal.
+const REFUSAL_SPAN: Duration = Duration::from_secs(1);
 /// How long a client may take to read a reply.
 const REPLY_SPAN: Duration = Duration::from_secs(30);
 /// How long a session waits for its next line.
@@ -178,7 +180,8 @@ impl Places {
         drop(held);
         let deadline = Instant::now() + REQUEST_SPAN;
         let timed = Timed { stream, deadline };
-        Some(Connection { timed, secured: None, number, places: self.clone() })
+        let refused_until = deadline + REFUSAL_SPAN;
+        Some(Connection { timed, secured: None, number, refused_until, places: self.clone() })
     }
 
     /// Ends all connections.
@@ -241,6 +244,8 @@ pub(super) struct Connection {
     secured: Option<Secured>,
     /// The number of the connection (`Holder::number`).
     number: u64,
+    /// The latest deadline while the client has not presented the token. Absolute, because each line of a session may be refused.
+    refused_until: Instant,
     /// All places; the connection frees its place when it is dropped.
     places: Places,
 }
@@ -275,7 +280,8 @@ impl Connection {
 
     /// The reply to a client that did not present the token follows.
     pub(super) fn mark_refused(&mut self) {
-        self.timed.deadline = self.timed.deadline.max(Instant::now() + Duration::from_secs(1));
+        let deadline = (Instant::now() + REFUSAL_SPAN).min(self.refused_until);
+        self.timed.deadline = self.timed.deadline.max(deadline);
     }
 
     /// The session waits for its next line.
@@ -531,6 +537,22 @@ mod tests {
         let all: Vec<_> = (0..3 * CONNECTIONS_MAX).map(|_| connect(&places)).collect();
         let served = all.iter().filter(|(_, connection)| connection.is_some()).count();
         assert_eq!(served, 2 * CONNECTIONS_MAX);
+    }
+
+    #[test]
+    fn refusals_extend_the_deadline_once() {
+        let (_client, connection) = connect(&Places::default());
+        let mut connection = connection.expect("a place");
+        let latest = connection.timed.deadline + REFUSAL_SPAN;
+        for _ in 0..3 {
+            connection.timed.deadline = latest;
+            connection.mark_refused();
+            assert_eq!(connection.timed.deadline, latest);
+        }
+        connection.refused_until = Instant::now();
+        connection.timed.deadline = connection.refused_until;
+        connection.mark_refused();
+        assert_eq!(connection.timed.deadline, connection.refused_until);
     }
 
     #[test]

@@ -308,6 +308,10 @@ impl Interface {
                     }
                     Socket::Tcp(listener) => listener
                         .accept()
+                        // In a session, a reply is followed by a prompt, which must not wait until the client acknowledges it.
+                        .and_then(|(stream, from)| {
+                            stream.set_nodelay(true).map(|()| (stream, from))
+                        })
                         .map(|(stream, from)| (Stream::Tcp(stream), from.to_string())),
                     Socket::Unix(listener) => listener
                         .accept()

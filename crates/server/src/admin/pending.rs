@@ -9,12 +9,12 @@ use std::sync::Arc;
 use rustix::process::{Signal, getpid, kill_process};
 use tidegate_config::live_edit::LiveEdit;
 use tidegate_config::model::GivenCertificate;
-use tidegate_config::names::route_names;
 
 use super::command::Outcome;
 use super::command::Reply::Shown;
 use super::{Operations, SentCommand};
 use crate::configuration::dropped_note;
+use crate::live_edits::Edited;
 
 /// A command that waits.
 #[derive(Debug)]
@@ -38,10 +38,11 @@ impl Pending {
         let make = |edit, sent| operations.edits.make((edit, sent), was_ended);
         match self {
             Self::Edit(edit) => {
-                let (text, place) = (edit.to_string(), AddedRoute::of(&edit, operations));
+                let text = edit.to_string();
                 Ok(Shown(match make(edit, sent)? {
-                    true => place.map_or_else(String::new, |added| added.name(operations)),
-                    false => format!("# nothing to change: {text}\n"),
+                    Edited::Changed => String::new(),
+                    Edited::AddedRoute(name) => format!("# route {name}\n"),
+                    Edited::Unchanged => format!("# nothing to change: {text}\n"),
                 }))
             }
             Self::Certificate(path, given) => {
@@ -62,30 +63,5 @@ impl Pending {
                 Ok(Shown(note))
             }
         }
-    }
-}
-
-/// The place at which a route is to be added.
-struct AddedRoute {
-    /// Its index.
-    at: usize,
-    /// The number of routes before that.
-    count: usize,
-}
-
-impl AddedRoute {
-    /// The place of the route that an edit adds; `None` if it adds none.
-    fn of(edit: &LiveEdit, operations: &Operations) -> Option<Self> {
-        let LiveEdit::AddRoute { before, .. } = edit else { return None };
-        let names = route_names(&operations.config());
-        let at = before.as_ref().and_then(|before| names.iter().position(|name| name == before));
-        Some(Self { at: at.unwrap_or(names.len()), count: names.len() })
-    }
-
-    /// The name that the route has, as a line; none if another command has edited the routes as well.
-    fn name(&self, operations: &Operations) -> String {
-        let names = route_names(&operations.config());
-        let name = names.get(self.at).filter(|_| names.len() == self.count + 1);
-        name.map_or_else(String::new, |name| format!("# route {name}\n"))
     }
 }

@@ -213,8 +213,8 @@ fn edits_last_until_the_file_is_read_again() {
     let loader = &mut TlsLoader::default();
     let ((), mail) = with_workers("edits", &[Some(SOUND); 2], false, |configuration, changed| {
         let (first, second) = (added("127.0.0.1:10"), added("127.0.0.1:11"));
-        assert_eq!(configuration.edit(&first, &Found::new(), loader), Ok(true));
-        assert_eq!(configuration.edit(&second, &Found::new(), loader), Ok(true));
+        assert_eq!(configuration.edit(&first, &Found::new(), loader), Ok(Edited::Changed));
+        assert_eq!(configuration.edit(&second, &Found::new(), loader), Ok(Edited::Changed));
         let refusal =
             configuration.edit(&first, &Found::new(), loader).expect_err("the server exists");
         assert_eq!(refusal, "server p/127.0.0.1:10 exists already");
@@ -222,10 +222,24 @@ fn edits_last_until_the_file_is_read_again() {
         assert_eq!(configuration.arranged.config.pools[0].servers.len(), 3);
         assert!(configuration.replace(changed, loader, Cause::File).is_ok());
         assert_eq!(configuration.read.edits(), []);
-        assert_eq!(configuration.edit(&first, &Found::new(), loader), Ok(true));
+        assert_eq!(configuration.edit(&first, &Found::new(), loader), Ok(Edited::Changed));
         assert_eq!(configuration.read.edits(), [first]);
     });
     assert_eq!(mail, [["prepare", "settings"].repeat(4), ["prepare", "settings"].repeat(4)]);
+}
+
+#[test]
+fn edit_returns_the_name_of_the_route_that_it_adds() {
+    let loader = &mut TlsLoader::default();
+    with_workers("added-routes", &[Some(SOUND)], false, |configuration, _| {
+        let before = route_names(&configuration.read.edited).first().cloned();
+        for (path, before) in [("/a", before), ("/b", Some("/a".to_owned()))] {
+            let text = format!("{{ path = \"{path}\", proxy = \"p\" }}");
+            let edit = LiveEdit::AddRoute { text, before };
+            let edited = configuration.edit(&edit, &Found::new(), loader);
+            assert_eq!(edited, Ok(Edited::AddedRoute(path.to_owned())));
+        }
+    });
 }
 
 #[test]
