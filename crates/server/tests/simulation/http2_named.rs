@@ -494,6 +494,34 @@ fn calls_of_a_client_that_ends_the_connection_are_cancelled() {
 }
 
 #[test]
+fn stream_without_a_window_ends_with_the_direction_of_its_client() {
+    scene().listener(PATIENT).run(|stage| {
+        let mut client = Speaker::new(stage);
+        let stalled = client.get("/synthetic?s=10m");
+        client.unread.push(stalled);
+        // The window of the stream is used up.
+        stage.until(|stage| {
+            client.pump(stage.net.now());
+            let response = client.responses.get(&stalled);
+            response.is_some_and(|response| response.body.len() == 65_535).then_some(())
+        });
+        // A response that needs no further window arrives after the end.
+        let stream = client.get("/hello");
+        client.pump(stage.net.now());
+        client.peer.finish();
+        let begin = stage.net.now();
+        stage.until(|stage| {
+            client.pump(stage.net.now());
+            client.is_over().then_some(())
+        });
+        assert!(stage.net.now() < begin.after(Span::from_secs(60)), "long before the timeouts");
+        assert!(client.responses[&stalled].reset.is_some());
+        assert!(client.responses[&stream].reset.is_none());
+        assert_eq!(stage.counters().client_aborts.load(), 1);
+    });
+}
+
+#[test]
 fn requests_without_an_end_are_408_and_the_connection_ends() {
     let listener = "h2c = true\ntimeouts = { body = \"2s\", idle = \"5s\" }\n";
     scene().listener(listener).run(|stage| {

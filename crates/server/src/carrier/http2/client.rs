@@ -19,7 +19,7 @@ use crate::carrier::http2::clients::{Arrival, Piece};
 use crate::carrier::http2::limits;
 use crate::carrier::http2::links::{GATHERED_BYTES_MAX, settle_client_later};
 use crate::carrier::http2::stream::{Connect, Http2Stream};
-use crate::carrier::output::{check_span, next_output_check};
+use crate::carrier::output::{check_span, is_blocked, next_output_check};
 use crate::connection::ClientCarrier;
 use crate::malformed::FaultPlace;
 use crate::record::{CLIENT_LEFT, SLOW_CLIENT};
@@ -516,6 +516,7 @@ impl Worker {
     /// happened on it.
     pub(crate) fn settle_http2<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         self.send_admitted(reactor, sock);
+        self.cut_endless_streams(reactor, sock);
         self.tell_streams_allowed(reactor, sock);
         let stopping = self.stopping;
         // Events on the connection may have closed it.
@@ -544,6 +545,26 @@ impl Worker {
             return reactor.set_deadline(sock, http2.due_at);
         }
         self.flush_http2(reactor, sock);
+    }
+
+    /// Resets the streams whose data waits for a window on a connection whose client has ended its direction: a window is never
+    /// extended any more. Called after everything was sent that the windows allow.
+    fn cut_endless_streams<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let has_finished = self.conns.http2_client(sock).is_some_and(|http2| http2.has_finished);
+        if !has_finished || is_blocked(reactor, sock) {
+            return;
+        }
+        let list = self.http2_clients.list(&mut self.conns, sock);
+        for &id in &list {
+            let to = Requester { sock, stream: id };
+            if self.http2_clients.get(id).is_some_and(|stream| !stream.output.is_empty()) {
+                self.mark_requester(to);
+                self.accounts.counters.client_aborts.add(1);
+                self.blame(to, Cause::Client, CLIENT_LEFT);
+                self.reset_http2_stream(reactor, to, ErrorCode::CANCEL);
+            }
+        }
+        self.http2_clients.put_list(list);
     }
 
     /// Sends the data that was gathered for connections in this turn.
