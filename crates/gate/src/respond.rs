@@ -15,7 +15,8 @@ use crate::location;
 use crate::scheme::Scheme;
 use crate::template::Values;
 
-const DATE_BYTES: usize = 29;
+/// Length of the value of `Date`.
+pub const DATE_BYTES: usize = 29;
 /// The methods that a final recipient lists in `Allow` (RFC 9110 section 10.2.1).
 const ALLOW: &[u8] = b"GET, HEAD, POST, PUT, DELETE, OPTIONS, TRACE, PATCH";
 

@@ -7,6 +7,9 @@
 
 use std::rc::Rc;
 
+use tidegate_gate::forward::ResponseContext;
+use tidegate_gate::respond::{AnswerContext, DATE_BYTES};
+
 use crate::snapshot::Snapshot;
 
 /// Maximum number of generations of settings that a worker uses at once.
@@ -60,6 +63,25 @@ impl Settings {
     /// The settings of the current generation.
     pub(crate) fn newest(&self) -> &Rc<Snapshot> {
         &self.snapshots[self.current.place()]
+    }
+
+    /// The properties of a response that is sent at `date`, other than its content.
+    pub(crate) fn answer_context<'a>(
+        &'a self,
+        date: &'a [u8; DATE_BYTES],
+        is_head: bool,
+    ) -> AnswerContext<'a> {
+        AnswerContext { date, server: &self.newest().config.server.server_name, is_head }
+    }
+
+    /// The properties of a response that is passed on at `date`.
+    pub(crate) fn response_context<'a>(
+        &'a self,
+        date: &'a [u8; DATE_BYTES],
+        request_is_head: bool,
+    ) -> ResponseContext<'a> {
+        let via = &self.newest().config.server.via;
+        ResponseContext { date, via, request_is_head, cookie: "" }
     }
 
     /// The settings of a generation.

@@ -5,9 +5,9 @@
 //! Invariant: `Http1Request::sent` only advances: `Nothing`, `Head`, `All`.
 
 use tidegate_gate::filter::Filtered;
-use tidegate_gate::forward::{self, ResponseContext};
+use tidegate_gate::forward;
 use tidegate_gate::handling::FilterId;
-use tidegate_gate::respond::{self, AnswerContext};
+use tidegate_gate::respond;
 use tidegate_gate::switching;
 use tidegate_gate::websocket;
 use tidegate_reactor::{Reactor, SockId};
@@ -90,11 +90,7 @@ impl Worker {
         self.date.update(reactor.unix_seconds());
         let to = Requester::connection(sock);
         let era = self.era_of(to);
-        let context = AnswerContext {
-            date: self.date.as_bytes(),
-            server: &self.settings.newest().config.server.server_name,
-            is_head: form.is_head,
-        };
+        let context = self.settings.answer_context(self.date.as_bytes(), form.is_head);
         let values = self.values.of(to);
         let filters = self.settings.of(era).handlings.filters(form.filters, values);
         let Some(out) = reactor.output(sock) else { return (0, 0) };
@@ -171,17 +167,8 @@ impl Worker {
         let Some(out) = reactor.output(sock) else { return };
         let before = out.len();
         let mut encoder = ResponseEncoder::new(out, version, !keep);
-        let context = AnswerContext {
-            date: self.date.as_bytes(),
-            server: &self.settings.newest().config.server.server_name,
-            is_head,
-        };
-        let forwarding = ResponseContext {
-            date: self.date.as_bytes(),
-            via: &self.settings.newest().config.server.via,
-            request_is_head: is_head,
-            cookie: "",
-        };
+        let context = self.settings.answer_context(self.date.as_bytes(), is_head);
+        let forwarding = self.settings.response_context(self.date.as_bytes(), is_head);
         head.encode(&mut encoder, version, filters, &context, &forwarding);
         debug_assert_eq!((encoder.framing(), encoder.closes()), (framing, !keep));
         let bytes = out.len() - before;
@@ -382,11 +369,7 @@ impl Worker {
                     101
                 }
                 Switch::WebSocket(accept) => {
-                    let context = AnswerContext {
-                        date: self.date.as_bytes(),
-                        server: &self.settings.newest().config.server.server_name,
-                        is_head: false,
-                    };
+                    let context = self.settings.answer_context(self.date.as_bytes(), false);
                     let values = self.values.of(to);
                     let filters = self.settings.of(era).handlings.filters(filters, values);
                     let sink = &mut Filtered::new(encoder, filters);

@@ -4,8 +4,7 @@
 
 use tidegate_gate::denial::Denial;
 use tidegate_gate::filter::Filtered;
-use tidegate_gate::forward::{self, ResponseContext};
-use tidegate_gate::respond::AnswerContext;
+use tidegate_gate::forward;
 use tidegate_reactor::Reactor;
 use tidegate_wire::http2::{ErrorCode, FieldWriter};
 use tidegate_wire::message::{ResponseHead, Version};
@@ -39,11 +38,7 @@ impl Worker {
             }
             _ => answer,
         };
-        let context = AnswerContext {
-            date: self.date.as_bytes(),
-            server: &self.settings.newest().config.server.server_name,
-            is_head,
-        };
+        let context = self.settings.answer_context(self.date.as_bytes(), is_head);
         let filters =
             self.settings.of(stream.era).handlings.filters(stream.filters, self.values.of(to));
         let head = &mut self.http2_clients.head;
@@ -73,17 +68,8 @@ impl Worker {
             self.settings.of(stream.era).handlings.filters(stream.filters, self.values.of(to));
         let head = &mut self.http2_clients.head;
         head.clear();
-        let answer = AnswerContext {
-            date: self.date.as_bytes(),
-            server: &self.settings.newest().config.server.server_name,
-            is_head,
-        };
-        let forwarding = ResponseContext {
-            date: self.date.as_bytes(),
-            via: &self.settings.newest().config.server.via,
-            request_is_head: is_head,
-            cookie: "",
-        };
+        let answer = self.settings.answer_context(self.date.as_bytes(), is_head);
+        let forwarding = self.settings.response_context(self.date.as_bytes(), is_head);
         response.encode(head, Version::Http2, filters, &answer, &forwarding);
         let (status, has_no_body) = (head.status(), head.has_no_body());
         self.accounts.counters.count_answer(status);

@@ -7,7 +7,6 @@
 //! Invariant: the action is notified of the end of the client's direction once, after all bytes before it.
 
 use tidegate_gate::filter::Filtered;
-use tidegate_gate::respond::AnswerContext;
 use tidegate_gate::switching;
 use tidegate_gate::websocket;
 use tidegate_reactor::{Reactor, SockId};
@@ -47,11 +46,7 @@ impl Worker {
                 switching::encode_connected(head, response, &settings.via);
             }
             Switch::WebSocket(accept) => {
-                let context = AnswerContext {
-                    date: self.date.as_bytes(),
-                    server: &settings.server_name,
-                    is_head: false,
-                };
+                let context = self.settings.answer_context(self.date.as_bytes(), false);
                 let filters = self.settings.of(era).handlings.filters(filters, self.values.of(to));
                 websocket::encode_switch(&mut Filtered::new(&mut *head, filters), accept, &context);
             }
