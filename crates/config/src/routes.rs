@@ -155,10 +155,10 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
         let note = Note::new(Kind::Conflict, table.key_place("request-headers"), what);
         notes.error(note.help("remove `request-headers`, or use `proxy` as the action"));
     }
-    if (handling.auth.is_some() || handling.ask.is_some()) && !matches!(action, Action::Proxy(_)) {
-        let what = "`auth` protects servers, and this route sends no request to a server";
+    if handling.ask.is_some() && !matches!(action, Action::Proxy(_)) {
+        let what = "`auth` with `ask` is only for requests to a server, and this route sends no request to a server";
         let note = Note::new(Kind::Conflict, table.key_place("auth"), what);
-        notes.error(note.help("remove `auth`, or use `proxy` as the action"));
+        notes.error(note.help("use `basic` or `jwt` in place of `ask`, or `proxy` as the action"));
     }
     if handling.timeouts.is_some() && !matches!(action, Action::Proxy(_)) {
         let what = "`timeouts` are for servers, and this route sends no request to a server";
@@ -275,10 +275,7 @@ fn check_user(table: &Table<'_>, handling: &Handling, action: &Action, notes: &m
     if !has_auth && placeholders.contains(&&Placeholder::User) {
         let what = "{user} has no value, because the route has no `auth`";
         let note = Note::new(Kind::Conflict, table.place.clone(), what);
-        notes.error(note.help(match action {
-            Action::Proxy(_) => "add auth = { basic = \"users.htpasswd\" }",
-            _ => "add auth = { jwt = { keys = \"keys.json\" } }",
-        }));
+        notes.error(note.help("add auth = { basic = \"users.htpasswd\" }"));
     }
     if handling.jwt.is_none()
         && placeholders.iter().any(|known| matches!(known, Placeholder::Claim(_)))

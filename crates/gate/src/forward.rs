@@ -10,7 +10,7 @@ use core::net::IpAddr;
 use std::io::Write;
 
 use tidegate_base::limits::{HEADER_FIELDS_MAX, RESPONSE_FIELDS_MAX};
-use tidegate_config::model::UpstreamHost;
+use tidegate_config::model::{Reuse, UpstreamHost};
 use tidegate_wire::http1::{encode_field, encode_field_u64, encode_request_line};
 use tidegate_wire::message::{
     BodyLength, CERTIFICATE_CLAIM, FORWARDING_CLAIM, Field, FieldName, Fields, Method, RequestHead,
@@ -185,6 +185,13 @@ pub fn encode_upstream_request(
     }
     out.extend_from_slice(b"\r\n");
     Ok(())
+}
+
+/// Whether the connection to a server may carry another request after this one, as far as the body of this one matters.
+#[must_use]
+pub fn leaves_reusable(head: &RequestHead<'_>, reuse: &Reuse) -> bool {
+    (reuse.after_body || !has_body(upstream_length(head)))
+        && (reuse.after_unexpected_body || !has_unexpected_body(head))
 }
 
 /// Whether the request has a body that a server may leave unread, because its method is not one of those whose meaning

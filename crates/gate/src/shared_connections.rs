@@ -12,6 +12,8 @@
 
 use tidegate_base::Moment;
 
+use crate::permits;
+
 /// One connection.
 struct Connection<T> {
     id: T,
@@ -71,6 +73,13 @@ impl<T: Copy + PartialEq> SharedConnections<T> {
             server.streams_max = server.streams_max.min(streams_max);
         }
         (self.connections_max, self.streams_max) = (connections_max, streams_max);
+    }
+
+    /// Leaves worker `own` of `workers` with its share of the limit: at least one connection to each server, because workers do not
+    /// lend each other connections.
+    pub fn share(&mut self, own: usize, workers: usize) {
+        let most = u32::try_from(self.connections_max).unwrap_or(u32::MAX);
+        self.connections_max = permits::share(most, own, workers, 0).max(1) as usize;
     }
 
     /// Forgets the history of `server`: the index names another one now, or connections are set up in another way.
@@ -252,6 +261,22 @@ mod tests {
         shared.note_limit(0, 1, Some(0));
         assert_eq!(shared.choose(0, Moment::ZERO), SharedChoice::On(2));
         assert_eq!(shared.connections(0).collect::<Vec<_>>(), [(1, 1), (2, 2)]);
+    }
+
+    #[test]
+    fn workers_share_the_limit_and_have_one_connection_at_least() {
+        for (connections_max, workers, expected) in
+            [(10, 4, [3, 3, 2, 2].as_slice()), (2, 3, &[1, 1, 1]), (7, 1, &[7])]
+        {
+            let shares: Vec<usize> = (0..workers)
+                .map(|own| {
+                    let mut shared = SharedConnections::<u32>::new(1, connections_max, 1);
+                    shared.share(own, workers);
+                    shared.connections_max
+                })
+                .collect();
+            assert_eq!(shares, expected);
+        }
     }
 
     #[test]

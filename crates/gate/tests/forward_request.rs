@@ -7,11 +7,11 @@ use core::net::IpAddr;
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use tidegate_config::model::UpstreamHost;
+use tidegate_config::model::{Reuse, UpstreamHost};
 use tidegate_gate::client_fields::ClientAddressFields;
 use tidegate_gate::forward::{
     ClientCertificate, ForwardFault, RequestContext, VIA_REPEATS_MAX, encode_upstream_request,
-    forwards_upgrade, has_unexpected_body,
+    forwards_upgrade, has_unexpected_body, leaves_reusable,
 };
 use tidegate_gate::scheme::{Scheme, request_scheme};
 use tidegate_wire::http1::{HeadDecoder, HeadLimits, StoredHead};
@@ -333,6 +333,18 @@ fn body_is_unexpected_except_with_post_put_and_patch() {
     for (method, fields, wanted) in cases {
         let given = format!("{method} / HTTP/1.1\nHost: h\n{fields}");
         assert_eq!(with_head(&wire(&given), has_unexpected_body), wanted, "{given}");
+        let reusable = |after_body, after_unexpected_body| {
+            let reuse = Reuse { after_body, after_unexpected_body, ..Reuse::default() };
+            with_head(&wire(&given), |head| leaves_reusable(head, &reuse))
+        };
+        let has_body = !fields.is_empty() && !fields.contains(" 0");
+        assert_eq!(reusable(true, false), !wanted, "{given}");
+        assert!(reusable(true, true), "{given}");
+        assert_eq!(
+            (reusable(false, false), reusable(false, true)),
+            (!has_body, !has_body),
+            "{given}"
+        );
     }
 }
 

@@ -336,7 +336,7 @@ impl Worker {
             Running::None
             | Running::Synthetic(_)
             | Running::Lua(_)
-            | Running::Token(_)
+            | Running::Unverified(_)
             | Running::Tarpit(_)
             | Running::Push(_)
             | Running::WebSocket(_) => None,
@@ -401,8 +401,8 @@ impl Worker {
                     exchange.adopt(era);
                 }
             }
-            Running::Token(id) => {
-                if let Some(request) = self.tokens.requests.get_mut(id) {
+            Running::Unverified(id) => {
+                if let Some(request) = self.unverified.get_mut(id) {
                     request.forget_route();
                 }
             }
@@ -605,7 +605,7 @@ impl Worker {
     /// Whether a request that began with earlier settings has not begun its action yet. It may still be forwarded to any
     /// pool of them.
     fn is_earlier_request_unsent(&self) -> bool {
-        self.is_earlier_hook_waiting() || self.is_earlier_token_waiting()
+        self.is_earlier_hook_waiting() || self.is_earlier_request_unverified()
     }
 
     /// A client connection of this listener was accepted.

@@ -549,8 +549,7 @@ fn forwarded(
     let changes =
         Changes { path: proxy.path.as_ref(), edits, values, waits: false, hook: None, ask: None };
     let pool = &config.pools[pool];
-    let is_reusable =
-        pool.reuse.after_unexpected_body || !forward::has_unexpected_body(values.head);
+    let is_reusable = forward::leaves_reusable(values.head, &pool.reuse);
     let context = RequestContext {
         peer: values.peer,
         trusted: values.peer.is_some_and(|ip| settings.trusted.iter().any(|net| net.contains(ip))),

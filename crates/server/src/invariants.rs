@@ -50,7 +50,7 @@ impl Worker {
             || self.exchanges.has_missed()
             || self.synthetics.has_missed()
             || self.lua.requests.has_missed()
-            || self.tokens.requests.has_missed()
+            || self.unverified.has_missed()
             || self.tarpits.has_missed()
             || self.websockets.sessions.has_missed()
             || self.lua.clients.has_missed()
@@ -72,9 +72,9 @@ impl Worker {
             self.accounts.counters.bugs.add(1);
             self.find_users(Running::Lua(id));
         }
-        for id in self.tokens.requests.take_missed() {
+        for id in self.unverified.take_missed() {
             self.accounts.counters.bugs.add(1);
-            self.find_users(Running::Token(id));
+            self.find_users(Running::Unverified(id));
         }
         for id in self.tarpits.take_missed() {
             self.accounts.counters.bugs.add(1);
@@ -176,7 +176,7 @@ impl Worker {
                 Running::Proxy(id) => self.exchanges.find(id).is_some(),
                 Running::Synthetic(id) => self.synthetics.find(id).is_some(),
                 Running::Lua(id) => self.lua.requests.find(id).is_some(),
-                Running::Token(id) => self.tokens.requests.find(id).is_some(),
+                Running::Unverified(id) => self.unverified.find(id).is_some(),
                 Running::Tarpit(id) => self.tarpits.find(id).is_some(),
                 Running::WebSocket(id) => self.websockets.sessions.find(id).is_some(),
                 Running::Push(id) => self.push.sessions.find(id).is_some(),
@@ -205,7 +205,7 @@ impl Worker {
             Running::Proxy(id) => self.exchanges.find(id).is_some(),
             Running::Synthetic(id) => self.synthetics.find(id).is_some(),
             Running::Lua(id) => self.lua.requests.find(id).is_some(),
-            Running::Token(id) => self.tokens.requests.find(id).is_some(),
+            Running::Unverified(id) => self.unverified.find(id).is_some(),
             Running::Tarpit(id) => self.tarpits.find(id).is_some(),
             Running::WebSocket(id) => self.websockets.sessions.find(id).is_some(),
             Running::Push(id) => self.push.sessions.find(id).is_some(),
@@ -351,10 +351,14 @@ impl Worker {
             let action = request.exchange().map_or(Running::Lua(id), Running::Proxy);
             assert_eq!(running, Some(action), "the requester of an application");
         }
-        for (id, request) in self.tokens.requests.iter() {
+        for (id, request) in self.unverified.iter() {
             let running =
                 running_of((&mut self.conns, &self.http2_clients, &self.own), request.requester());
-            assert_eq!(running, Some(Running::Token(id)), "the requester of a token");
+            assert_eq!(
+                running,
+                Some(Running::Unverified(id)),
+                "the requester of an unverified request"
+            );
         }
         for (id, request) in self.tarpits.iter() {
             let running =
@@ -434,9 +438,9 @@ impl Worker {
                         Some(request) => request.requester(),
                         None => panic!("{to:?} names a scripted request that does not exist"),
                     },
-                    Running::Token(id) => match self.tokens.requests.find(id) {
+                    Running::Unverified(id) => match self.unverified.find(id) {
                         Some(request) => request.requester(),
-                        None => panic!("{to:?} names a token that does not exist"),
+                        None => panic!("{to:?} names an unverified request that does not exist"),
                     },
                     Running::Tarpit(id) => match self.tarpits.find(id) {
                         Some(request) => request.requester(),
@@ -526,9 +530,9 @@ impl Worker {
                     Some(request) => request.requester().sock,
                     None => panic!("{sock:?} names a scripted request that does not exist"),
                 },
-                Running::Token(id) => match self.tokens.requests.find(id) {
+                Running::Unverified(id) => match self.unverified.find(id) {
                     Some(request) => request.requester().sock,
-                    None => panic!("{sock:?} names a token that does not exist"),
+                    None => panic!("{sock:?} names an unverified request that does not exist"),
                 },
                 Running::Tarpit(id) => match self.tarpits.find(id) {
                     Some(request) => request.requester().sock,

@@ -15,6 +15,7 @@ use tidegate_gate::handling::Decoys;
 use tidegate_reactor::Sender;
 
 use crate::action::proxy::exchange::Exchange;
+use crate::action::unverified::UnverifiedRequest;
 use crate::password_queue::{Added, Origin, PasswordQueue, Place};
 use crate::start::Mail;
 use crate::threads::{self, Ended};
@@ -28,6 +29,15 @@ const OFFER_PAUSE: Duration = Duration::from_millis(1);
 /// The longest password of a hash by bcrypt.
 const BCRYPT_BYTES_MAX: usize = 72;
 
+/// A request that waits for the result of its password.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ticket {
+    /// A request to a server.
+    Exchange(Id<Exchange>),
+    /// A request whose action has not begun.
+    Request(Id<UnverifiedRequest>),
+}
+
 /// A password to verify.
 pub(crate) struct Job {
     /// The stored hash, with its algorithm; `None` if the user does not exist.
@@ -37,7 +47,7 @@ pub(crate) struct Job {
     /// The password of the request.
     pub(crate) password: Vec<u8>,
     /// The request that waits.
-    pub(crate) ticket: Id<Exchange>,
+    pub(crate) ticket: Ticket,
 }
 
 /// The result of verifying a password.
@@ -55,7 +65,7 @@ pub(crate) enum Finding {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PasswordResult {
     /// The request. It may have ended.
-    pub(crate) ticket: Id<Exchange>,
+    pub(crate) ticket: Ticket,
     /// The result.
     pub(crate) finding: Finding,
 }

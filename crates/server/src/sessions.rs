@@ -312,7 +312,7 @@ impl Worker {
             Running::None
             | Running::Synthetic(_)
             | Running::Lua(_)
-            | Running::Token(_)
+            | Running::Unverified(_)
             | Running::Tarpit(_)
             | Running::WebSocket(_)
             | Running::Push(_) => None,
@@ -342,7 +342,7 @@ impl Worker {
             Running::Proxy(id) => self.exchanges.find(id).map_or("end", |it| it.stage.name()),
             Running::Synthetic(_) => "synthetic",
             Running::Lua(_) => "lua",
-            Running::Token(_) => "token",
+            Running::Unverified(_) => "auth",
             Running::Tarpit(_) => "tarpit",
             Running::WebSocket(_) => "websocket",
             Running::Push(_) => "push",

@@ -37,6 +37,7 @@ use crate::action::push::PushState;
 use crate::action::synthetic::SyntheticResponse;
 use crate::action::tarpit::TarpitRequest;
 use crate::action::tokens::TokenRequests;
+use crate::action::unverified::UnverifiedRequest;
 use crate::action::websocket::WebSockets;
 use crate::apply_settings::{Listening, RemovedParts};
 use crate::apps::{Apps, Meter, Scripts};
@@ -123,8 +124,10 @@ pub struct Worker {
     pub(crate) values: ResponseValues,
     /// The verification of passwords.
     pub(crate) passwords: Passwords,
-    /// The verification of tokens, and the requests that wait for it.
+    /// The verification of tokens.
     pub(crate) tokens: TokenRequests,
+    /// The requests whose tokens or passwords are being verified. Each one belongs to exactly one requester.
+    pub(crate) unverified: CheckedSlab<UnverifiedRequest>,
     /// The secret of the keys of credentials. Not derived from `prng`, whose numbers clients may see as `{id}`.
     pub(crate) secret: CredentialSecret,
     /// Random numbers for balancing and synthetic responses. Not for secrets.
@@ -235,8 +238,8 @@ pub struct Leftovers {
     pub synthetics: usize,
     /// Requests that Lua applications answer.
     pub scripted: usize,
-    /// Requests whose tokens are verified in a later turn.
-    pub token_requests: usize,
+    /// Requests whose tokens or passwords are being verified, except those that wait as exchanges.
+    pub unverified: usize,
     /// Requests that wait for their refusal.
     pub tarpits: usize,
     /// Bodies that wait for the bandwidth of their route.
@@ -346,7 +349,8 @@ impl Worker {
             buffers: BufferPool::default(),
             values: ResponseValues::default(),
             passwords: Passwords::default(),
-            tokens: TokenRequests::new(streams_max),
+            tokens: TokenRequests::new(),
+            unverified: CheckedSlab::new(streams_max),
             secret: CredentialSecret::new(&[0; 32]),
             prng: Prng::new(seed),
             date: DateField::new(0),
@@ -515,7 +519,7 @@ impl Worker {
             mirrors: self.mirrors,
             synthetics: self.synthetics.len(),
             scripted: self.lua.requests.len(),
-            token_requests: self.tokens.requests.len(),
+            unverified: self.unverified.len(),
             tarpits: self.tarpits.len(),
             paced: self.paces.len(),
             client_places: self.listening.held_places.len(),
@@ -666,8 +670,8 @@ impl WorkerPool {
         self.state.change(pool, lives, own, workers);
         let count = pool.servers.len();
         self.idle.change(count, pool.reuse.idle_max as usize);
-        let (connections_max, streams_max) = (pool.http2.connections_max, pool.http2.streams_max);
-        self.shared.change(count, connections_max as usize, streams_max);
+        self.shared.change(count, pool.http2.connections_max as usize, pool.http2.streams_max);
+        self.shared.share(own, workers);
         self.kept.resize(count, 0);
         self.preferred_address.resize(count, 0);
         for (server, (before, life)) in earlier.iter().zip(lives).enumerate() {
@@ -687,6 +691,7 @@ impl WorkerPool {
     pub(crate) fn share(&mut self, own: usize, workers: usize) {
         self.state.deal(own, workers);
         self.permits = Permits::new(own, workers, self.state.len());
+        self.shared.share(own, workers);
         self.queue.set_length_max(self.queue.length_max().div_ceil(workers.max(1)));
     }
 }

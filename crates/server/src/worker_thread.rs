@@ -301,11 +301,11 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>, index: u16) {
                     });
                 }
                 (Some(Mail::PasswordResult(verdict)), None) => {
-                    worker.receive_verdict(reactor, verdict)
+                    worker.receive_password_result(reactor, verdict)
                 }
                 (Some(Mail::PasswordResult(verdict)), Some(layer)) => {
                     layer.between_turns(reactor, worker, |worker, view| {
-                        worker.receive_verdict(view, verdict);
+                        worker.receive_password_result(view, verdict);
                     });
                 }
                 (None, _) => break,

@@ -30,7 +30,7 @@ pub static AUTH: Section = Section {
             "jwt",
             Table(&JWT),
             Absent,
-            "Serves only requests with a valid JSON Web Token. It is used in place of `basic`, and works with every action.",
+            "Serves only requests with a valid JSON Web Token. It is used in place of `basic`.",
             "",
         ),
         key(

@@ -213,8 +213,9 @@ pub static POOL_HTTP2: Section = Section {
             "connections-max",
             Number(1, 10_000),
             Value("256"),
-            "Maximum number of HTTP/2 connections of each worker to each server. Further requests wait in the \
-             queue (`queue-max`).",
+            "Maximum number of HTTP/2 connections of the process to each server. Further requests wait in the \
+             queue (`queue-max`). Each worker has an equal share and at least one connection, so a limit below the number of \
+             workers (`workers`) means one connection for each worker.",
             "This is more than enough with 100 requests on each connection. A server that allows only one request on each \
              connection must not use up the connections of the process.",
         ),
@@ -364,6 +365,16 @@ pub static REUSE: Section = Section {
             Value("\"unlimited\""),
             "Number of requests on one connection before it is closed.",
             "Servers that want fewer requests close the connection themselves.",
+        ),
+        key(
+            "after-body",
+            Boolean,
+            Value("true"),
+            "Reuses a connection after a request that had a body. Otherwise such a request is sent with `Connection: close`. This also \
+             concerns copies of `mirror`.",
+            "Servers read the bodies of POST, PUT and PATCH. Disable it for a server that may respond without reading such a body, as \
+             Python's http.server does if its program does not read the body: it takes the body for the next request, so that \
+             another client may get the response to it.",
         ),
         key(
             "after-unexpected-body",

@@ -141,7 +141,7 @@ pub static ROUTE: Section = Section {
             "auth",
             Table(&AUTH),
             Absent,
-            "Serves only users with a password (`basic`, only for `proxy`), requests with a token (`jwt`), or requests that an \
+            "Serves only users with a password (`basic`), requests with a token (`jwt`), or requests that an \
              authentication server admits (`ask`, only for `proxy`).",
             "",
         ),

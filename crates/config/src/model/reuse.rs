@@ -12,6 +12,8 @@ pub struct Reuse {
     pub idle_timeout: Span,
     /// Number of requests on one connection before it is closed; `None`: unlimited.
     pub requests_max: Option<u32>,
+    /// Whether a connection is reused after a request that had a body.
+    pub after_body: bool,
     /// Whether a connection is reused after a request whose body the server may not expect, such as a GET with a
     /// body.
     pub after_unexpected_body: bool,
@@ -36,6 +38,7 @@ impl Default for Reuse {
             idle_max: 16_384,
             idle_timeout: Span::from_secs(30),
             requests_max: None,
+            after_body: true,
             after_unexpected_body: false,
             unretriable: Unretriable::Proven,
         }

@@ -24,7 +24,7 @@ use crate::action::is_trusted;
 use crate::action::proxy::authorization::PasswordCheck;
 use crate::answer::Answer;
 use crate::password_queue::Origin;
-use crate::passwords::Job;
+use crate::passwords::{Job, Ticket};
 use crate::requester::Requester;
 use crate::worker::Worker;
 
@@ -76,7 +76,7 @@ impl ResponseValues {
 pub(super) enum Stage<'h> {
     /// None of them.
     New,
-    /// All except the token, which had to wait, with the random number of the request.
+    /// All except the token or the password, which had to wait, with the random number of the request.
     Waited(u128),
     /// All, and the hook of the route has admitted the request and changed this; with the random number.
     Hooked(HookChanges<'h>, u128),
@@ -293,8 +293,8 @@ impl Worker {
         self.begin_guarded(reactor, to, (route, handling, guard), values, claim);
     }
 
-    /// Begins the action of a request whose other conditions were met before: its token has waited, or the hook of its
-    /// route has admitted it, and the claims of its token are needed again.
+    /// Begins the action of a request whose other conditions were met before: its token or its password has waited, or the hook
+    /// of its route has admitted it, and the claims of its token are needed again.
     fn begin_again<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -305,6 +305,11 @@ impl Worker {
     ) {
         if let Some(guard) = &handling.jwt {
             return self.begin_with_token(reactor, to, (route, handling), guard, values, stage);
+        }
+        if let Some(guard) = handling.auth.as_ref().filter(|_| values.user.is_none()) {
+            // The verification has been forgotten already.
+            self.accounts.counters.unauthenticated_requests.add(1);
+            return self.deny(reactor, to, guard.denial(), NO_PASSWORD, false);
         }
         let hook = match stage {
             Stage::New | Stage::Waited(_) => None,
@@ -373,6 +378,16 @@ impl Worker {
             return self.deny(reactor, to, guard.denial(), NO_PASSWORD, false);
         };
         let user = claim.credentials.user.as_str();
+        let job = |ticket| Job {
+            hash: guard.hash_of(user).map(str::to_owned),
+            decoys: guard.decoys().clone(),
+            password: claim.credentials.password.clone(),
+            ticket,
+        };
+        let is_proxied = matches!(self.settings_of(to).route(route).action, Action::Proxy(_));
+        if !claim.is_verified && !is_proxied {
+            return self.await_password(reactor, (to, route), values, claim.key, job);
+        }
         // The server gets the request only once the user is verified.
         let values = &Values { user: Some(user), ..*values };
         let edits = handling.request.as_ref();
@@ -383,20 +398,14 @@ impl Worker {
             return;
         }
         // The action may have refused the request.
-        let Some(ticket) = self.waiting_exchange(to) else { return };
+        let Some(id) = self.waiting_exchange(to) else { return };
         let question = PasswordCheck {
             route,
             key: claim.key,
             origin: Origin::of(values.client()),
             values: self.render_with_user(to, handling, values),
         };
-        let job = Job {
-            hash: guard.hash_of(user).map(str::to_owned),
-            decoys: guard.decoys().clone(),
-            password: claim.credentials.password.clone(),
-            ticket,
-        };
-        self.await_verdict(reactor, ticket, question, job);
+        self.await_verdict(reactor, id, question, job(Ticket::Exchange(id)));
     }
 
     /// The values for the edits of the response to a verified user, if they name the user.

@@ -8,7 +8,8 @@
 //!   requests and sockets
 //! - `proxy/`: responses of a server
 //!
-//! Around them: `handled.rs`, `tarpit.rs`, `tokens.rs`, `pacing.rs`: the handling by routes in addition to their actions;
+//! Around them: `handled.rs`, `tarpit.rs`, `tokens.rs`, `unverified.rs`, `pacing.rs`: the handling by routes in addition to
+//! their actions;
 //! `intake.rs`: the minimum rate of request bodies.
 //!
 //! This file is the interface between carriers and actions: it finds the action of a request, and passes the
@@ -31,6 +32,7 @@ pub(crate) mod service;
 pub(crate) mod synthetic;
 pub(crate) mod tarpit;
 pub(crate) mod tokens;
+pub(crate) mod unverified;
 pub(crate) mod websocket;
 
 use core::net::IpAddr;
@@ -56,7 +58,7 @@ use crate::action::push::PushSession;
 use crate::action::service::Service;
 use crate::action::synthetic::SyntheticResponse;
 use crate::action::tarpit::TarpitRequest;
-use crate::action::tokens::TokenRequest;
+use crate::action::unverified::UnverifiedRequest;
 use crate::action::websocket::WebSocket;
 use crate::connection::Downstream;
 use crate::requester::Requester;
@@ -74,8 +76,8 @@ pub(crate) enum Running {
     Synthetic(Id<SyntheticResponse>),
     /// A Lua application responds.
     Lua(Id<ScriptedRequest>),
-    /// A request whose token is verified in a later turn. Its action has not begun.
-    Token(Id<TokenRequest>),
+    /// A request whose token or password is being verified. Its action has not begun.
+    Unverified(Id<UnverifiedRequest>),
     /// A request above a limit of `rate`, whose refusal is delayed (`tarpit`).
     Tarpit(Id<TarpitRequest>),
     /// A WebSocket connection that an action serves.
@@ -93,7 +95,7 @@ impl Running {
             Self::None
             | Self::Synthetic(_)
             | Self::Lua(_)
-            | Self::Token(_)
+            | Self::Unverified(_)
             | Self::Tarpit(_)
             | Self::Push(_)
             | Self::WebSocket(_) => false,
@@ -210,7 +212,9 @@ impl Worker {
     /// How many bytes of the framed request body the action takes now.
     pub(crate) fn body_room<R: Reactor>(&mut self, reactor: &mut R, running: Running) -> usize {
         match running {
-            Running::None | Running::Token(_) | Running::Tarpit(_) | Running::WebSocket(_) => 0,
+            Running::None | Running::Unverified(_) | Running::Tarpit(_) | Running::WebSocket(_) => {
+                0
+            }
             Running::Proxy(id) => self.exchange_body_room(reactor, id),
             Running::Synthetic(_) | Running::Push(_) => usize::MAX,
             Running::Lua(id) => self.lua_body_room(id),
@@ -226,7 +230,8 @@ impl Worker {
         end: Option<&[u8]>,
     ) {
         match running {
-            Running::None | Running::Token(_) | Running::Tarpit(_) | Running::WebSocket(_) => {}
+            Running::None | Running::Unverified(_) | Running::Tarpit(_) | Running::WebSocket(_) => {
+            }
             Running::Proxy(id) => self.forward_body(reactor, id, data, end),
             Running::Synthetic(id) => self.feed_synthetic(reactor, id, data, end.is_some()),
             Running::Push(id) => self.feed_request(reactor, id, data, end.is_some()),
@@ -276,7 +281,7 @@ impl Worker {
             }
             Running::Push(id) => self.push.sessions.get_mut(id).map(|session| &mut session.intake),
             Running::Lua(id) => self.lua.requests.get_mut(id).map(|request| &mut request.intake),
-            Running::Token(id) => self.tokens.requests.get_mut(id).map(TokenRequest::intake),
+            Running::Unverified(id) => self.unverified.get_mut(id).map(UnverifiedRequest::intake),
             Running::Tarpit(id) => self.tarpits.get_mut(id).map(TarpitRequest::intake),
         }
     }
@@ -285,7 +290,9 @@ impl Worker {
     /// action has its own deadline (`set_action_deadline`).
     pub(crate) fn expects_body(&self, running: Running) -> bool {
         match running {
-            Running::None | Running::Token(_) | Running::Tarpit(_) | Running::WebSocket(_) => false,
+            Running::None | Running::Unverified(_) | Running::Tarpit(_) | Running::WebSocket(_) => {
+                false
+            }
             Running::Proxy(id) => self.exchange_expects_body(id),
             Running::Synthetic(id) => self.synthetic_expects_body(id),
             Running::Push(id) => self.session_expects_body(id),
@@ -297,7 +304,7 @@ impl Worker {
     pub(crate) fn needs_whole_body(&self, running: Running) -> bool {
         match running {
             Running::None | Running::Tarpit(_) | Running::WebSocket(_) => false,
-            Running::Proxy(_) | Running::Token(_) => true,
+            Running::Proxy(_) | Running::Unverified(_) => true,
             Running::Synthetic(id) => self.synthetic_expects_body(id),
             Running::Push(id) => self.session_expects_body(id),
             Running::Lua(id) => self.lua_expects_body(id) || self.is_hook(id),
@@ -310,7 +317,7 @@ impl Worker {
             Running::None
             | Running::Synthetic(_)
             | Running::Lua(_)
-            | Running::Token(_)
+            | Running::Unverified(_)
             | Running::Tarpit(_)
             | Running::Push(_)
             | Running::WebSocket(_) => false,
@@ -323,7 +330,7 @@ impl Worker {
         match running {
             Running::None => {}
             Running::Lua(id) => self.hook_due(reactor, id),
-            Running::Token(id) => self.token_due(reactor, id),
+            Running::Unverified(id) => self.verification_due(reactor, id),
             Running::Tarpit(id) => self.tarpit_due(reactor, id),
             Running::Proxy(id) => self.exchange_due(reactor, id),
             Running::Synthetic(id) => self.pump(reactor, id),
@@ -335,7 +342,7 @@ impl Worker {
     /// The output of a requester that was blocked has drained.
     pub(crate) fn client_drained<R: Reactor>(&mut self, reactor: &mut R, running: Running) {
         match running {
-            Running::None | Running::Token(_) | Running::Tarpit(_) => {}
+            Running::None | Running::Unverified(_) | Running::Tarpit(_) => {}
             Running::Lua(id) => self.lua_drained(id),
             Running::Proxy(id) => self.resume_server(reactor, id),
             // The response continues after the turn: a client that takes everything at once gets no more than its
@@ -353,10 +360,10 @@ impl Worker {
             Running::None
             | Running::Synthetic(_)
             | Running::Lua(_)
-            | Running::Token(_)
             | Running::Tarpit(_)
             | Running::WebSocket(_) => {}
             Running::Proxy(id) => self.leave_queue(reactor, id),
+            Running::Unverified(id) => self.leave_verification(reactor, id),
             Running::Push(id) => self.session_half_closed(reactor, id),
         }
     }
@@ -367,7 +374,7 @@ impl Worker {
             Running::None
             | Running::Synthetic(_)
             | Running::Lua(_)
-            | Running::Token(_)
+            | Running::Unverified(_)
             | Running::Tarpit(_)
             | Running::Push(_)
             | Running::WebSocket(_) => {}
@@ -382,8 +389,8 @@ impl Worker {
             Running::Proxy(id) => self.cancel_exchange(reactor, id),
             Running::Synthetic(id) => self.forget_synthetic(id),
             Running::Lua(id) => self.forget_scripted(id),
-            Running::Token(id) => {
-                self.tokens.requests.remove(id);
+            Running::Unverified(id) => {
+                self.unverified.remove(id);
             }
             Running::Tarpit(id) => {
                 self.tarpits.remove(id);
@@ -400,7 +407,7 @@ impl Worker {
                 Running::None
                 | Running::Proxy(_)
                 | Running::Lua(_)
-                | Running::Token(_)
+                | Running::Unverified(_)
                 | Running::Tarpit(_)
                 | Running::Push(_) => {}
                 Running::Synthetic(id) => {
@@ -429,7 +436,7 @@ impl Worker {
         match running {
             // The server gets the bytes once the hook has decided.
             Running::Lua(id) if self.is_hook(id) => 0,
-            Running::Token(_) | Running::Tarpit(_) => 0,
+            Running::Unverified(_) | Running::Tarpit(_) => 0,
             Running::None | Running::Synthetic(_) | Running::Lua(_) | Running::Push(_) => {
                 bytes.len()
             }
@@ -444,7 +451,7 @@ impl Worker {
             Running::None
             | Running::Synthetic(_)
             | Running::Lua(_)
-            | Running::Token(_)
+            | Running::Unverified(_)
             | Running::Tarpit(_)
             | Running::Push(_) => {}
             Running::Proxy(id) => self.tunnel_finished(reactor, id, Side::Client),
@@ -464,7 +471,7 @@ impl Worker {
             Running::None
             | Running::Synthetic(_)
             | Running::Lua(_)
-            | Running::Token(_)
+            | Running::Unverified(_)
             | Running::Tarpit(_)
             | Running::Push(_) => {}
             Running::Proxy(id) => self.stop_tunnel(reactor, id, close),

@@ -93,7 +93,7 @@ impl Worker {
                 }
                 Running::None
                 | Running::Lua(_)
-                | Running::Token(_)
+                | Running::Unverified(_)
                 | Running::Tarpit(_)
                 | Running::WebSocket(_)
                 | Running::Push(_) => {}

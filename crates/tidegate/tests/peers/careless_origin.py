@@ -78,7 +78,7 @@ def serve_http_server():
             self.end_headers()
             self.wfile.write(body)
 
-        do_GET = do_DELETE = do_OPTIONS = do_PROPFIND = answer
+        do_GET = do_POST = do_DELETE = do_OPTIONS = do_PROPFIND = answer
 
         def log_message(self, *_):
             pass

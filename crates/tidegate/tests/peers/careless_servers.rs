@@ -26,6 +26,9 @@ const BODY_ATTACK: &str = "GET /attack HTTP/1.1\r\nHost: a\r\nContent-Length: 34
 /// A chunked body that the application does not read.
 const CHUNKED_ATTACK: &str = "POST /attack HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
     3\r\nabc\r\n0\r\n\r\n";
+/// A method that gives a body a meaning, for an application that does not read the body, which is a request.
+const POST_ATTACK: &str = "POST /attack HTTP/1.1\r\nHost: a\r\nContent-Length: 34\r\n\r\n\
+    GET /evil HTTP/1.1\r\nHost: attack\r\n\r\n";
 /// A method that the proxy does not know, with a body that is a request.
 const UNKNOWN_METHOD_ATTACK: &str = "PROPFIND /attack HTTP/1.1\r\nHost: a\r\nContent-Length: 34\r\n\r\n\
     GET /evil HTTP/1.1\r\nHost: attack\r\n\r\n";
@@ -73,6 +76,13 @@ fn unexpected_body_is_read_as_a_request_if_the_pool_reuses_its_connection() {
         let settings = "reuse = { after-unexpected-body = true }";
         succeeds(|| !attack("http.server", request, settings).is_clean());
     }
+}
+
+#[test]
+fn unread_body_of_a_post_is_not_read_as_a_request_if_the_pool_closes_its_connection() {
+    let outcome = attack("http.server", POST_ATTACK, "reuse = { after-body = false }");
+    assert!(outcome.is_clean(), "{outcome:?}");
+    succeeds(|| !attack("http.server", POST_ATTACK, "").is_clean());
 }
 
 /// The attack succeeds: the other tests would see it. It does only if a victim's request reaches the connection before the

@@ -1,9 +1,9 @@
 //! Requests that wait until the password of their user is verified.
 //! In: requests in `Stage::Authorizing`, verdicts. Out: the same requests on their way to a server, or refused.
 //! Never: takes a server or a place in a queue for a request whose user is not verified.
-//! Limits: `VERDICT_MAX` for a verdict.
+//! Limits: `VERIFICATION_MAX` for a verdict.
 
-use tidegate_base::{Id, Span};
+use tidegate_base::Id;
 use tidegate_gate::basic::CredentialKey;
 use tidegate_gate::denial::Denial;
 use tidegate_reactor::Reactor;
@@ -12,14 +12,13 @@ use crate::action::Running;
 use crate::action::handled::NO_PASSWORD;
 use crate::action::proxy::Failure;
 use crate::action::proxy::exchange::{Exchange, Stage};
+use crate::action::unverified::{TOO_MANY_PASSWORDS, VERIFICATION_MAX};
 use crate::password_queue::{Origin, Place};
-use crate::passwords::{Finding, Job, PasswordResult, Submitted, Task};
+use crate::passwords::{Finding, Job, Submitted, Task};
 use crate::requester::Requester;
 use crate::worker::Worker;
 
-/// How long a request waits for a verdict.
-const VERDICT_MAX: Span = Span::from_secs(30);
-const TOO_MANY: Failure = Failure { status: 503, text: "too many passwords are being verified" };
+const TOO_MANY: Failure = Failure { status: 503, text: TOO_MANY_PASSWORDS };
 
 /// The data of a request that are needed after the verdict.
 pub(crate) struct Authorization {
@@ -62,7 +61,7 @@ impl Worker {
             | Running::Synthetic(_)
             | Running::WebSocket(_)
             | Running::Lua(_)
-            | Running::Token(_)
+            | Running::Unverified(_)
             | Running::Tarpit(_)
             | Running::Push(_) => None,
         }
@@ -87,13 +86,13 @@ impl Worker {
             Submitted::Waits(place) => {
                 authorization.place = Some(place);
                 exchange.authorization = Some(authorization);
-                let at = reactor.now().after(VERDICT_MAX);
+                let at = reactor.now().after(VERIFICATION_MAX);
                 self.set_action_deadline(reactor, to, at);
                 self.leave_queue_if_gone(reactor, id);
             }
             Submitted::Judged(verdict) => {
                 exchange.authorization = Some(authorization);
-                self.apply_verdict(reactor, verdict);
+                self.apply_verdict(reactor, id, verdict.finding);
             }
             Submitted::Refused => {
                 exchange.authorization = Some(authorization);
@@ -103,25 +102,22 @@ impl Worker {
         }
     }
 
-    /// A thread has verified a password. Called between two turns.
-    pub(crate) fn receive_verdict<R: Reactor>(&mut self, reactor: &mut R, verdict: PasswordResult) {
-        self.mark_exchange(verdict.ticket);
-        self.apply_verdict(reactor, verdict);
-        self.settle(reactor);
-    }
-
     /// Sends the request of a right password to a server, and refuses any other one.
-    fn apply_verdict<R: Reactor>(&mut self, reactor: &mut R, verdict: PasswordResult) {
-        let id = verdict.ticket;
+    pub(in crate::action) fn apply_verdict<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        finding: Finding,
+    ) {
         // The client may have disconnected.
         let Some(exchange) = self.exchanges.find_mut(id) else { return };
-        if exchange.authorization.is_some() && verdict.finding == Finding::Displaced {
+        if exchange.authorization.is_some() && finding == Finding::Displaced {
             self.accounts.counters.auth_refusals.add(1);
             return self.fail(reactor, id, TOO_MANY);
         }
         let Some(authorization) = exchange.authorization.take() else { return };
         let (to, is_done) = (exchange.requester, exchange.request.is_done());
-        if verdict.finding == Finding::Right {
+        if finding == Finding::Right {
             exchange.stage = Stage::Buffering;
             self.passwords.verified.insert(authorization.key, reactor.now());
             self.dispatch_buffered(reactor, id);

@@ -150,7 +150,7 @@ pub(super) fn copy_head(
         return CopyResult::LeftOut;
     }
     let pool = terms.pool;
-    let is_reusable = pool.reuse.after_unexpected_body || !forward::has_unexpected_body(head);
+    let is_reusable = forward::leaves_reusable(head, &pool.reuse);
     let context = RequestContext {
         trailers: pool.trailers || pool.may_speak_http2(),
         close: !is_reusable,

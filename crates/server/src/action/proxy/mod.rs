@@ -100,7 +100,7 @@ impl Worker {
             Peer::Local => None,
         };
         let pool = snapshot.pool(pool_index);
-        let is_reusable = pool.reuse.after_unexpected_body || !forward::has_unexpected_body(head);
+        let is_reusable = forward::leaves_reusable(head, &pool.reuse);
         let context = RequestContext {
             peer,
             trusted: peer.is_some_and(|ip| listener.trusted.iter().any(|net| net.contains(ip))),
