@@ -21,7 +21,7 @@ use tidegate_gate::router::{Client, Routed, Router, Unmet};
 use tidegate_gate::scheme::Scheme;
 use tidegate_gate::template::{Values, render_field};
 use tidegate_wire::http1::{HeadDecoder, HeadLimits};
-use tidegate_wire::message::{FieldStorage, RequestHead};
+use tidegate_wire::message::{BodyLength, FieldStorage, RequestHead};
 
 use crate::snapshot::client_fields;
 
@@ -44,7 +44,7 @@ pub struct Explanation {
     /// The name of the listener that gets the request.
     pub listener: String,
     /// The earlier routes that do not take the request, by their indexes, and why.
-    pub earlier: Vec<(usize, &'static str)>,
+    pub earlier: Vec<(usize, String)>,
     /// The index of the route that takes the request; `None`: no route does.
     pub route: Option<usize>,
     /// The explanation for people. What the route does is indented by two spaces, the head that the server receives by four.
@@ -96,14 +96,20 @@ pub fn explain(config: &Config, question: &ExplainedRequest<'_>) -> Result<Expla
     bytes.push_str("\r\n");
     let mut storage = FieldStorage::new();
     let mut decoder = HeadDecoder::default();
-    let decoded = decoder.decode_request(bytes.as_bytes(), &HeadLimits::default(), &mut storage);
+    let limits = &config.listeners[listener].limits;
+    let limits = HeadLimits {
+        request_line_bytes_max: limits.request_line_bytes_max,
+        head_bytes_max: limits.head_bytes_max,
+        header_fields_max: limits.header_fields_max,
+    };
+    let decoded = decoder.decode_request(bytes.as_bytes(), &limits, &mut storage);
     match decoded {
         Ok(Some((head, used))) if used == bytes.len() => {
             Ok(explain_head(config, question.client, listener, url.scheme, &head))
         }
         Ok(_) => Err("the request contains bytes after its head; write only the head".to_owned()),
         Err(fault) => {
-            Err(format!("the request is malformed: {} {}", fault.status(), fault.reason()))
+            Err(format!("the listener refuses the request: {} {}", fault.status(), fault.reason()))
         }
     }
 }
@@ -226,6 +232,12 @@ fn explain_choice(
     if scheme == Scheme::Https && settings.tls.is_none() {
         text.push_str("a proxy in front, which `trusted` names, received the request by https\n");
     }
+    if let (BodyLength::Length(length), Some(most)) = (head.length, settings.limits.body_bytes_max)
+        && length > most
+    {
+        let _ = writeln!(text, "413: the body is longer than `body` of the listener's `limits` ({most} bytes)");
+        return;
+    }
     if let Some(redirect) = settings.redirect_to_https.filter(|_| scheme == Scheme::Http) {
         let _ = match respond::https_redirect(redirect, head) {
             Some((status, to)) => {
@@ -248,8 +260,9 @@ fn explain_choice(
         if taken.is_some_and(|taken| route >= taken) {
             break;
         }
-        let _ = writeln!(text, "route {}: no, {}", route + 1, reason(unmet));
-        found.earlier.push((route, reason(unmet)));
+        let why = reason(unmet, &config.routes[route]);
+        let _ = writeln!(text, "route {}: no, {why}", route + 1);
+        found.earlier.push((route, why));
         if let Some(exact) =
             config.routes[route].paths.iter().find_map(|path| above(path, head.path))
             && unmet == Some(Unmet::Path)
@@ -281,18 +294,24 @@ fn above<'p>(pattern: &'p PathPattern, path: &str) -> Option<&'p str> {
     (rest.starts_with('/') && path != exact).then_some(exact)
 }
 
-fn reason(unmet: Option<Unmet>) -> &'static str {
+/// Why a route does not take a request. If a condition has several names, any of them may be the one that is not met.
+fn reason(unmet: Option<Unmet>, route: &Route) -> String {
+    let no = |setting: &str, names: &mut dyn Iterator<Item = &String>| {
+        let names: Vec<&str> = names.map(String::as_str).collect();
+        format!("`{setting}` does not match ({})", names.join(", "))
+    };
+    let conditions = &route.conditions;
     match unmet {
-        Some(Unmet::Host) => "`host` does not match",
-        Some(Unmet::Path) => "`path` does not match",
-        Some(Unmet::Method) => "`method` does not match",
-        Some(Unmet::Headers) => "`headers` does not match",
-        Some(Unmet::Query) => "`query` does not match",
-        Some(Unmet::Cookies) => "`cookies` does not match",
-        Some(Unmet::Client) => "`client` does not match",
-        Some(Unmet::Certificate) => "`client-cert` does not match",
-        Some(Unmet::Counts) => "`table` does not match a client without counts",
-        None => "servers could read the path in several ways",
+        Some(Unmet::Host) => "`host` does not match".to_owned(),
+        Some(Unmet::Path) => "`path` does not match".to_owned(),
+        Some(Unmet::Method) => "`method` does not match".to_owned(),
+        Some(Unmet::Headers) => no("headers", &mut route.headers.iter().map(|of| &of.name)),
+        Some(Unmet::Query) => no("query", &mut conditions.query.iter().map(|of| &of.name)),
+        Some(Unmet::Cookies) => no("cookies", &mut conditions.cookies.iter().map(|of| &of.name)),
+        Some(Unmet::Client) => "`client` does not match".to_owned(),
+        Some(Unmet::Certificate) => "`client-cert` does not match".to_owned(),
+        Some(Unmet::Counts) => "`table` does not match a client without counts".to_owned(),
+        None => "servers could read the path in several ways".to_owned(),
     }
 }
 
@@ -759,8 +778,8 @@ mod tests {
         let fields = ["X_Debug: 1", "X-A: old", "X-B: 1"];
         let text = ask(file, "GET http://a/x", &fields).expect("an explanation");
         for line in [
-            "route 1: no, `query` does not match\n",
-            "route 2: no, `cookies` does not match\n",
+            "route 1: no, `query` does not match (q)\n",
+            "route 2: no, `cookies` does not match (c)\n",
             "route 3: no, `client` does not match\n",
             "    X-B: 1\n",
             "  `request-headers` removed or replaced: X_Debug, X-A\n",
@@ -793,5 +812,11 @@ mod tests {
         for wrong in ["GET /path", "GET http://a.example?x", "GET http://a b/", "GET ftp://a/"] {
             assert!(answer(wrong).is_err(), "{wrong}");
         }
+        let limited = FILE.replacen(":80\"\n", ":80\"\nlimits = { request-line = \"100B\", body = \"9B\" }\n", 1);
+        let long = format!("GET http://a.example/{}", "x".repeat(100));
+        let text = ask(&limited, &long, &[]).expect_err("a long request line");
+        assert!(text.contains("refuses the request: 414"), "{text}");
+        let text = ask(&limited, "PUT http://a.example/", &["Content-Length: 10"]).expect("it is");
+        assert!(text.contains("413: the body is longer than `body`"), "{text}");
     }
 }
