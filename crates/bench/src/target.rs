@@ -434,7 +434,7 @@ impl Head {
 }
 
 /// Whether a request has Content-Length. RFC 9110 section 8.6: these methods anticipate content, so an empty one
-/// is stated.
+/// is given.
 fn states_length(method: &str, options: &RequestOptions) -> bool {
     !options.body.is_empty() || matches!(method, "POST" | "PUT" | "PATCH")
 }

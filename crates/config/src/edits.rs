@@ -50,7 +50,7 @@ const REFUSED: [(&str, &str); 13] = [
     ("date", "it says when the response was created"),
 ];
 
-/// Prefix of the fields in which Tidegate states the certificate that it verified.
+/// Prefix of the fields that carry the certificate which Tidegate verified.
 const CERTIFICATE: &str = "x-client-cert-";
 
 /// Why `name` (lower case) cannot be edited; `None` if it can.

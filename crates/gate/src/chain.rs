@@ -35,7 +35,7 @@ pub(crate) enum Stated {
 }
 
 impl Stated {
-    /// The forms in which `head`, which a trusted proxy sent, states the chain.
+    /// The fields of `head`, which a trusted proxy sent, that carry the chain.
     pub(crate) fn of(head: &RequestHead<'_>) -> Self {
         if !head.has(FieldName::XForwardedFor) && !head.has(FieldName::Forwarded) {
             return Self::Nothing;

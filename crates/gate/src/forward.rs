@@ -307,8 +307,8 @@ pub fn encode_downstream_response(
     sink.end();
 }
 
-/// The length of a response's body as it is stated to a client of HTTP/1. An HTTP/2 response may end with its head without
-/// stating its length, but HTTP/1 requires a length if the method and the status admit a body (RFC 9110 section 6.4.1).
+/// The length of a response's body as it is announced to a client of HTTP/1. An HTTP/2 response may end with its head without
+/// an announced length, but HTTP/1 requires a length if the method and the status admit a body (RFC 9110 section 6.4.1).
 #[must_use]
 pub const fn downstream_length(head: &ResponseHead<'_>, request_is_head: bool) -> BodyLength {
     let admits_body = !request_is_head && !matches!(head.status, 100..=199 | 204 | 304);
@@ -454,7 +454,7 @@ fn passes_upstream(
     }
 }
 
-/// Whether trailers may follow a body of this length. In HTTP/2 they may follow although the length is stated.
+/// Whether trailers may follow a body of this length. In HTTP/2 they may follow although the length is announced.
 fn admits_trailers(version: Version, length: BodyLength) -> bool {
     match version {
         Version::Http2 => length != BodyLength::None,

@@ -41,7 +41,7 @@ pub struct Identity<'a> {
 enum RequestId<'a> {
     /// A random number.
     Made(u128),
-    /// The id that the client stated.
+    /// The id that the client sent.
     Received(&'a str),
 }
 

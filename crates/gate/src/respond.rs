@@ -175,7 +175,7 @@ pub fn encode_respond_head(
     sink.end();
 }
 
-/// The length of a fixed response, as it is stated to the client.
+/// The length of a fixed response, as it is announced to the client.
 #[must_use]
 pub fn prepared_length(prepared: &Prepared, is_head: bool) -> BodyLength {
     match states_length(prepared.status) && !is_head {
@@ -464,7 +464,7 @@ pub(crate) fn allows_content(status: u16) -> bool {
     !matches!(status, 100..=199 | 204 | 205 | 304)
 }
 
-/// Whether a response with that status states the length of its content: Content-Length is forbidden in 204
+/// Whether a response with that status announces the length of its content: Content-Length is forbidden in 204
 /// and not required in 304 (RFC 9110 section 8.6).
 const fn states_length(status: u16) -> bool {
     !matches!(status, 204 | 304)

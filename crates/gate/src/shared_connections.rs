@@ -29,7 +29,7 @@ struct Connection<T> {
 struct Server<T> {
     /// In the order of their connects.
     connections: Vec<Connection<T>>,
-    /// The limit that the server stated last.
+    /// The limit that the server announced last.
     streams_max: u32,
     /// The server chose HTTP/1.1 last.
     speaks_http1: bool,

@@ -92,7 +92,7 @@ impl Default for Synthetic {
 }
 
 impl Synthetic {
-    /// The length of the body, as it is stated to the client: `Streamed` if the URL requests chunks,
+    /// The length of the body, as it is announced to the client: `Streamed` if the URL requests chunks,
     /// `UntilClose` if it omits the length. `None` for HEAD and for statuses without content (RFC 9110
     /// sections 9.3.2, 15.3.5, 15.3.6, 15.4.5).
     #[must_use]

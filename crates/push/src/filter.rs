@@ -242,7 +242,7 @@ impl Test {
 /// A decimal number of any size: a sign, digits, and digits after a point.
 #[derive(Clone, Debug)]
 struct Number {
-    /// As stated, and known to be a number.
+    /// As written, and known to be a number.
     text: Box<str>,
 }
 

@@ -288,7 +288,7 @@ pub fn stream_limits(namespace: &Namespace) -> Option<StreamLimits> {
     is_on.then_some(StreamLimits { length_max: namespace.history, age_max: namespace.history_age })
 }
 
-/// Whether a request to the server API states one of the hub's keys. The time that this takes does not depend on how
+/// Whether a request to the server API carries one of the hub's keys. The time that this takes does not depend on how
 /// much of a key is right.
 #[must_use]
 pub fn is_api_key(push: &Push, given: &[u8]) -> bool {

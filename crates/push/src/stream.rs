@@ -193,7 +193,7 @@ impl Stream {
     }
 
     /// The result for a client that requests only the newest publication and was at the position `since`: nothing if the client
-    /// has that publication. `None` if the client stated no position, and there is no publication.
+    /// has that publication. `None` if the client sent no position, and there is no publication.
     #[must_use]
     pub fn newest(&self, since: Option<Since>) -> Option<Recovered> {
         let is_here = |since: Since| {

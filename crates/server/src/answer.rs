@@ -172,7 +172,7 @@ pub(crate) enum Head<'a> {
 }
 
 impl Head<'_> {
-    /// The length of the body, as it is stated to the client.
+    /// The length of the body, as it is announced to the client.
     pub(crate) fn length(&self, is_head: bool) -> BodyLength {
         match self {
             Head::Relayed(head, _) => forward::downstream_length(head, is_head),

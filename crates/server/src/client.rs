@@ -35,7 +35,7 @@ pub(crate) struct ClientFacts {
     certificate: Option<Certificate>,
     /// The address that the client connected to, from the PROXY header. Kept only if PROXY headers are sent.
     destination: Option<SocketAddr>,
-    /// The PROXY header stated that the client uses TLS with the proxy in front. A TLS session on this
+    /// The PROXY header says that the client uses TLS with the proxy in front. A TLS session on this
     /// connection is then the proxy's own.
     secured_in_front: bool,
     /// The client's TLS session. Kept only if PROXY headers are sent, or a route uses its server name.

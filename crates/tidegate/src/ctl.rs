@@ -29,7 +29,7 @@ pub struct CtlArgs {
     /// File with the token of the interface
     #[arg(long, value_name = "FILE", global = true)]
     token_file: Option<PathBuf>,
-    /// The configuration file of the process: its `[admin]` states the address and the token
+    /// The configuration file of the process: its `[admin]` has the address and the token
     #[arg(short, long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
     #[command(flatten)]

@@ -1,6 +1,6 @@
 //! The results of a run, for people and for programs.
 //! In: runs. Out: text, one JSON object, lines over time, one HTML page.
-//! Never: shows a latency without stating what it is measured from.
+//! Never: shows a latency without the point from which it is measured.
 
 mod chart;
 pub mod html;

@@ -1,7 +1,7 @@
 //! Warnings about valid files that leave a service open, or whose settings have no effect.
 //! In: the checked parts of a file, and its text as parsed. Out: warnings at the settings, with the fix.
 //! Limits: `CHECKED_MAX` listeners, routes and pools each; later ones cause no warning.
-//! Invariant: a warning is certain: it depends on nothing outside of the file except where its text states so.
+//! Invariant: a warning is certain: it depends on nothing outside of the file except where its text says so.
 
 mod addresses;
 mod bodies;

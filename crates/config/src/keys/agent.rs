@@ -1,4 +1,4 @@
-//! The settings of agents, which state the weights and states of servers.
+//! The settings of agents, which report the weights and states of servers.
 //! In: nothing. Out: the section `[pool.NAME.agent]`.
 
 use super::Preset::{Absent, Required, Value};

@@ -36,7 +36,7 @@ pub struct Maintenance {
     pub active: bool,
     /// The page; `None`: a short text.
     pub page: Option<Page>,
-    /// When clients should try again; `None`: not stated.
+    /// When clients should try again; `None`: the response does not say.
     pub retry_after: Option<Span>,
     /// Clients whose requests are served as usual.
     pub except: Option<Addresses>,

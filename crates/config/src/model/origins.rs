@@ -24,7 +24,7 @@ pub enum Origin<T> {
     Command(Arc<Stated<T>>),
 }
 
-/// A part as a command has stated it.
+/// A part as a command wrote it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stated<T> {
     /// The table, as TOML.

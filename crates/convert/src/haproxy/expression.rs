@@ -17,7 +17,7 @@ const NESTED_MAX: usize = 500;
 pub(super) struct Term {
     /// The conditions, any of which makes it true.
     pub(super) any: Vec<Condition>,
-    /// The conditions, any of which makes it false, if that can be stated in this way.
+    /// The conditions, any of which makes it false, if it can be written in this way.
     pub(super) none: Option<Vec<Condition>>,
 }
 
@@ -87,7 +87,7 @@ fn negated(clauses: &[Clause]) -> Result<Vec<Clause>, String> {
     }
 }
 
-/// The conditions, one of which holds if `condition` does not, if that can be stated without exceptions.
+/// The conditions, one of which holds if `condition` does not, if it can be written without exceptions.
 fn inverse(condition: &Condition) -> Option<Vec<Condition>> {
     let mut rest = condition.clone();
     if let Some(secure) = rest.secure.take() {

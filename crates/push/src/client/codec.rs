@@ -162,7 +162,7 @@ pub enum Push<'a> {
 }
 
 impl<'a> Joined<'a> {
-    /// Makes the reply for the client from the reply of the channel's owner. `since`: the offset that the client stated.
+    /// Makes the reply for the client from the reply of the channel's owner. `since`: the offset that the client sent.
     #[must_use]
     pub fn new(reply: &'a Subscribed, since: Option<u64>, has_deltas: bool) -> Self {
         let recovered = reply.recovered.as_ref();

@@ -3,10 +3,10 @@
 //! Never: returns a stream whose window is closed, or starves a more urgent one.
 //! Limits: each stream is in the queue at most once.
 //!
-//! The most urgent streams are first (RFC 9218 section 10). Among streams of one urgency the queue is served in turn. Once the
-//! client has stated a priority, streams that are not incremental are served one after the other, in the order of their ids,
-//! before incremental ones; without any stated priority, the default would otherwise make every response wait for the previous
-//! one.
+//! The most urgent streams are first (RFC 9218 section 10). Among streams of one urgency the queue is served in turn, until the
+//! client sends a priority. From then on, streams that are not incremental are served one after the other, in the order of their
+//! ids, before incremental ones. A client that never sends a priority does not mean that: by the default of the RFC, every
+//! response would wait for the previous one.
 
 use super::table::{Slot, Streams};
 
@@ -37,7 +37,7 @@ impl WriteQueue {
     }
 
     /// Removes and returns the next stream whose window is open. `initial_window` is the peer's; `connection_window` is the
-    /// number of bytes that the connection may send. `uses_priorities` says whether the client has stated any.
+    /// number of bytes that the connection may send. `uses_priorities` says whether the client has sent any.
     pub(super) fn pop(
         &mut self,
         streams: &mut Streams,

@@ -169,7 +169,7 @@ impl Worker {
     }
 }
 
-/// The token that a request states: in the query, or in the cookie of the hub.
+/// The token that a request carries: in the query, or in the cookie of the hub.
 fn stated_token(head: &RequestHead<'_>, settings: &HubSettings) -> Option<String> {
     let of_query = || {
         let value = find_parameter(head.query?, TOKEN_PARAMETER)?;

@@ -1,6 +1,6 @@
 //! HTTP/1 on server connections: encodes requests.
 //! In: the stored request of an exchange, further pieces of its body. Out: bytes in the connection's output.
-//! Never: frames a body in another way than the head that was sent states.
+//! Never: frames a body in another way than the head that was sent announces.
 
 use tidegate_base::Id;
 use tidegate_gate::client_fields::ClientAddressFields;

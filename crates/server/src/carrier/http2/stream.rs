@@ -42,7 +42,7 @@ pub(crate) struct Http2Stream {
     pub(super) record: u32,
     /// The method is HEAD, so the response has no body.
     pub(super) is_head: bool,
-    /// The request is a call of gRPC, whose errors are stated as gRPC does.
+    /// The request is a call of gRPC, whose errors are sent in the form of gRPC.
     pub(super) is_call: bool,
     /// Whether the request is an extended CONNECT, and what it has become.
     pub(super) connect: Connect,
