@@ -51,6 +51,7 @@ pub mod parameters;
 pub mod path;
 pub mod path_parameters;
 pub mod permits;
+mod presence;
 pub mod probe;
 pub mod process_state;
 pub mod push;

@@ -20,6 +20,7 @@ use crate::counting::RequestCounts;
 use crate::forward::ClientCertificate;
 use crate::live_set::{LiveSets, SetReaders};
 use crate::path::{self, Normalized, Reach, Readings};
+use crate::presence::Names;
 use crate::scheme::Scheme;
 pub use crate::table::Unmet;
 use crate::table::{RequestParts, Rule, Table};
@@ -196,6 +197,7 @@ fn rules_of(index: usize, route: &Route) -> Vec<Rule> {
         headers: route.headers.clone(),
         client_cert: route.client_cert.clone(),
         conditions: Prepared::new(&route.conditions),
+        needed: Names::needed(&route.headers, &route.conditions),
     };
     let pairs = each(route.hosts.len())
         .flat_map(|host| each(route.paths.len()).map(move |path| (host, path)));

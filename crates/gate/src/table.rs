@@ -2,6 +2,7 @@
 //! In: rules in file order; a head with its host and path, the client's certificate. Out: the first rule that
 //! matches.
 //! Never: allocates in a search; returns a rule whose conditions do not match.
+//! Rules that need a name which the request does not have are not tested (`presence.rs`).
 //! Limits: a search examines up to `HOST_KEYS_MAX` × `PATH_KEYS_MAX` lists, and only at those kinds of keys that some rule has.
 //! Rules with the same host and the same literal start of the path are tested one after the other.
 //! Invariant: the result equals that of testing every rule in order.
@@ -15,6 +16,7 @@ use crate::conditions::Prepared as Conditions;
 use crate::forward::ClientCertificate;
 use crate::live_set::SetReaders;
 use crate::path::Reach;
+use crate::presence::Names;
 use crate::router::Client;
 
 /// Up to this many rules, testing each one is faster than a lookup.
@@ -38,6 +40,8 @@ pub(crate) struct Rule {
     pub(crate) headers: Vec<HeaderCondition>,
     pub(crate) client_cert: Option<CertificateCondition>,
     pub(crate) conditions: Conditions,
+    /// The names without which the conditions do not hold.
+    pub(crate) needed: Names,
 }
 
 /// The parts of a request that conditions test, except for its path, which may have several readings.
@@ -79,14 +83,26 @@ pub enum Unmet {
 pub(crate) struct Table {
     /// In file order.
     rules: Vec<Rule>,
-    /// Sorted pairs of a key (host and path) and the position of a rule. A collision costs one more test.
-    places: Vec<(u64, u32)>,
+    /// Sorted by key, then by position. A collision of keys costs one more test.
+    places: Vec<Place>,
+    /// Whether a rule needs names of the request.
+    needs_names: bool,
     /// The kinds of host keys that the rules have.
     hosts: HostKinds,
     /// The kinds of path keys that the rules have.
     paths: PathKinds,
     /// How much of a path can affect whether the rules' patterns match.
     reach: Reach,
+}
+
+/// A rule in the index. What a search reads of most rules is here, side by side.
+struct Place {
+    /// The key of the rule's host and path.
+    key: u64,
+    /// The position of the rule.
+    position: u32,
+    /// The names that the rule needs.
+    needed: Names,
 }
 
 impl Table {
@@ -96,11 +112,13 @@ impl Table {
         for (position, rule) in rules.iter().enumerate() {
             let host = hosts.key_of_pattern(rule.host.as_ref());
             let path = paths.key_of_pattern(rule.path.as_ref());
-            places.push((pair(host, path), position as u32));
+            let (key, needed) = (pair(host, path), rule.needed);
+            places.push(Place { key, position: position as u32, needed });
         }
-        places.sort_unstable();
+        places.sort_unstable_by_key(|place| (place.key, place.position));
+        let needs_names = rules.iter().any(|rule| !rule.needed.is_empty());
         let reach = reach_of(rules.iter().filter_map(|rule| rule.path.as_ref()));
-        Self { rules, places, hosts, paths, reach }
+        Self { rules, places, needs_names, hosts, paths, reach }
     }
 
     /// How much of a path a search needs: [`Self::find`] returns the same for the part within reach as for the
@@ -118,11 +136,21 @@ impl Table {
         }
         let (hosts, paths) = (self.hosts.keys_of(request.host), self.paths.keys_of(path));
         let mut first = self.rules.len();
+        // The names of the request are worth collecting only if many rules are tested.
+        let (mut names, mut tested) = (Names::ALL, 0);
         for host_key in hosts.iter() {
             for path_key in paths.iter() {
-                for position in self.positions(pair(host_key, path_key)) {
+                for place in self.places_of(pair(host_key, path_key)) {
+                    let position = place.position as usize;
                     if position >= first {
                         break;
+                    }
+                    if !names.may_contain(place.needed) {
+                        continue;
+                    }
+                    tested += 1;
+                    if tested == LINEAR_SEARCH_MAX && self.needs_names {
+                        names = Names::of_request(request.head);
                     }
                     if self.rules.get(position).is_some_and(|rule| rule.takes(request, path)) {
                         first = position;
@@ -156,11 +184,11 @@ impl Table {
         found
     }
 
-    /// The positions of the rules with this key, in file order.
-    fn positions(&self, key: u64) -> impl Iterator<Item = usize> {
-        let start = self.places.partition_point(|place| place.0 < key);
+    /// The rules with this key, in file order.
+    fn places_of(&self, key: u64) -> impl Iterator<Item = &Place> {
+        let start = self.places.partition_point(|place| place.key < key);
         let from = self.places.get(start..).unwrap_or_default();
-        from.iter().take_while(move |place| place.0 == key).map(|place| place.1 as usize)
+        from.iter().take_while(move |place| place.key == key)
     }
 }
 

@@ -235,7 +235,10 @@ fn explain_choice(
     if let (BodyLength::Length(length), Some(most)) = (head.length, settings.limits.body_bytes_max)
         && length > most
     {
-        let _ = writeln!(text, "413: the body is longer than `body` of the listener's `limits` ({most} bytes)");
+        let _ = writeln!(
+            text,
+            "413: the body is longer than `body` of the listener's `limits` ({most} bytes)"
+        );
         return;
     }
     if let Some(redirect) = settings.redirect_to_https.filter(|_| scheme == Scheme::Http) {
@@ -812,7 +815,11 @@ mod tests {
         for wrong in ["GET /path", "GET http://a.example?x", "GET http://a b/", "GET ftp://a/"] {
             assert!(answer(wrong).is_err(), "{wrong}");
         }
-        let limited = FILE.replacen(":80\"\n", ":80\"\nlimits = { request-line = \"100B\", body = \"9B\" }\n", 1);
+        let limited = FILE.replacen(
+            ":80\"\n",
+            ":80\"\nlimits = { request-line = \"100B\", body = \"9B\" }\n",
+            1,
+        );
         let long = format!("GET http://a.example/{}", "x".repeat(100));
         let text = ask(&limited, &long, &[]).expect_err("a long request line");
         assert!(text.contains("refuses the request: 414"), "{text}");
