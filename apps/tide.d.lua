@@ -80,6 +80,11 @@ function response:flush() end
 ---@return string? error
 function response:finish(data) end
 
+---Ends the exchange without a response: closes the connection, or resets the stream of HTTP/2.
+---@return boolean?
+---@return string? error
+function response:drop() end
+
 ---@param value any
 ---@param status? integer
 ---@return boolean?
@@ -515,6 +520,7 @@ function connection:close(code, reason) end
 ---@field headers table<string, string|string[]>
 ---@field body string
 ---@field error? string
+---@field dropped? boolean The handler has called `response:drop()`.
 ---@field forwarded? boolean
 ---@field path? string
 ---@field query_string? string
@@ -753,6 +759,33 @@ function tide.hmac.sha384(key, data) end
 ---@param data string
 ---@return string
 function tide.hmac.sha512(key, data) end
+
+tide.crypto = {}
+---Random bytes that nobody can guess.
+---@param count integer 0 to 65536
+---@return string? bytes
+---@return string? error
+function tide.crypto.random(count) end
+---Encrypts and authenticates data with AES-GCM. Without `nonce`, the result begins with a random one.
+---@param key string 16 or 32 bytes.
+---@param data string
+---@param context? string Authenticated, and not contained in the result.
+---@param nonce? string 12 bytes that are never used again with this key.
+---@return string? sealed
+---@return string? error
+function tide.crypto.seal(key, data, context, nonce) end
+---@param key string
+---@param sealed string
+---@param context? string As for `seal`.
+---@param nonce? string As for `seal`.
+---@return string? data
+---@return string? error
+function tide.crypto.open(key, sealed, context, nonce) end
+---Compares secrets in the same time wherever they differ.
+---@param one string
+---@param other string
+---@return boolean
+function tide.crypto.equal(one, other) end
 
 tide.base64 = {}
 ---@param data string

@@ -6,8 +6,10 @@
 //! client, once `WRITTEN_BYTES_MAX` are collected.
 //! Invariant: an id of an ended exchange matches nothing. A response is answered, or begun and ended, exactly once.
 
+use core::fmt;
 use core::net::SocketAddr;
 use core::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use tidegate_base::{Id, Moment, Slab, Span};
@@ -83,6 +85,11 @@ pub enum Effect {
         status: u16,
         /// As in `Answer`.
         fields: Range<usize>,
+    },
+    /// The end of an exchange without a response, or without the rest of it.
+    Drop {
+        /// The worker's tag of the exchange.
+        tag: u64,
     },
     /// A piece of the body.
     Data {
@@ -281,6 +288,8 @@ pub struct Facts {
     pub settings: Vec<u8>,
     /// The seed of `math.random`.
     pub seed: u64,
+    /// The random bytes of `tide.crypto`.
+    pub randomness: Randomness,
     /// The number of the VM among all VMs that this worker has had.
     pub life: u32,
     /// The number in the ids of clients: the number of the first VM in the series of VMs that have handed over these clients.
@@ -295,6 +304,32 @@ pub struct Facts {
     pub layer: Option<Layer>,
     /// The scripts of the phases besides the script of the application, by name. Only for the layer `Ngx`.
     pub phases: Vec<(String, Script)>,
+}
+
+/// Replaces all bytes by random ones. Returns false if there are none.
+type Fill = dyn Fn(&mut [u8]) -> bool;
+
+/// Random bytes that nobody can guess, from the worker.
+#[derive(Clone)]
+pub struct Randomness(Rc<Fill>);
+
+impl Randomness {
+    /// Random bytes by this function, which returns false if it cannot provide any.
+    #[must_use]
+    pub fn new(fill: impl Fn(&mut [u8]) -> bool + 'static) -> Self {
+        Self(Rc::new(fill))
+    }
+
+    /// Replaces all bytes by random ones. Returns false if there are none.
+    pub(crate) fn fill(&self, bytes: &mut [u8]) -> bool {
+        (self.0)(bytes)
+    }
+}
+
+impl fmt::Debug for Randomness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Randomness")
+    }
 }
 
 /// An interface besides the module `tide`.
@@ -652,6 +687,22 @@ impl Host {
         }
         exchange.response = Response::Ended;
         exchange.written.clear();
+        Ok(())
+    }
+
+    /// Ends an exchange without a response, or without the rest of it.
+    pub(crate) fn drop_response(&mut self, id: ScriptRequestId) -> Result<(), &'static str> {
+        let exchange = self.exchanges.get_mut(id).ok_or(ENDED)?;
+        match exchange.response {
+            Response::Ended => return Err(ENDED),
+            Response::Expected | Response::Begun if exchange.flow.is_some() => {
+                return Err(HEAD_SENT);
+            }
+            Response::Expected | Response::Begun => {}
+        }
+        exchange.response = Response::Ended;
+        exchange.written.clear();
+        self.outbox.effects.push(Effect::Drop { tag: exchange.tag });
         Ok(())
     }
 

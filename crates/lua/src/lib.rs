@@ -34,7 +34,7 @@ pub use engine::{Budget, Excess, Failure};
 pub use exchange::{ClientName, Origin, Rewritten, fields_of};
 pub use host::{
     ClientId, EXCHANGES_MAX, Effect, Facts, FindModule, Layer, Level, OUTPUT_BYTES_MAX, Outbox,
-    RemoteClient, ScriptRequestId,
+    Randomness, RemoteClient, ScriptRequestId,
 };
 pub use operations::OperationId;
 pub use outgoing::{Outgoing, Response};

@@ -10,8 +10,9 @@ use harness::{App, TIMED};
 const ANNOTATIONS: &str = include_str!("../../../apps/tide.d.lua");
 
 /// The chunks of the prelude that define the API, and the tables in which they define it.
-const PRELUDE: [&str; 11] = [
+const PRELUDE: [&str; 12] = [
     include_str!("../src/prelude/tide.lua"),
+    include_str!("../src/prelude/crypto.lua"),
     include_str!("../src/prelude/http.lua"),
     include_str!("../src/prelude/clients.lua"),
     include_str!("../src/prelude/shared.lua"),
@@ -25,7 +26,7 @@ const PRELUDE: [&str; 11] = [
 ];
 /// The chunk of tests, whose clients and responses are described as types.
 const TEST_PRELUDE: &str = include_str!("../src/prelude/test.lua");
-const TABLES: [&str; 25] = [
+const TABLES: [&str; 26] = [
     "tide",
     "request",
     "response",
@@ -51,6 +52,7 @@ const TABLES: [&str; 25] = [
     "log",
     "base64",
     "url",
+    "crypto",
 ];
 /// Names that the prelude defines in loops and tables.
 const OTHERS: [&str; 32] = [
@@ -112,7 +114,7 @@ fn annotations_name_the_functions_of_the_prelude() {
         let name = name.replacen("P.tide.", "tide.", 1);
         match table {
             "timer" | "http" | "websocket" | "udp" | "dns" | "json" | "cbor" | "log" | "base64"
-            | "url" => defined.insert(format!("tide.{name}")),
+            | "url" | "crypto" => defined.insert(format!("tide.{name}")),
             "P" if !name.starts_with("tide.") => continue,
             table if table == "P" || TABLES.contains(&table) => defined.insert(name),
             _ => continue,

@@ -9,6 +9,7 @@ mod call;
 mod body_natives;
 mod cbor;
 mod cjson;
+mod crypto_natives;
 mod datagram_natives;
 mod dictionary;
 mod guard;
@@ -460,6 +461,7 @@ unsafe extern "C-unwind" fn open_libraries(l: *mut ffi::lua_State) -> c_int {
             dictionary::ALL,
             layer_natives::ALL,
             cjson::ALL,
+            crypto_natives::ALL,
             socket_natives::ALL,
             datagram_natives::ALL,
         ];

@@ -70,6 +70,7 @@ pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
     (c"finish_json", finish_json),
     (c"flush", flush),
     (c"finish", finish),
+    (c"drop_response", drop_response),
     (c"has_ended", has_ended),
     (c"reply_status", reply_status),
     (c"reply_fields", reply_fields),
@@ -648,6 +649,11 @@ natives! {
     /// (index, generation)
     fn finish(call) {
         call.done(call.host().finish(exchange(call)))
+    }
+
+    /// (index, generation)
+    fn drop_response(call) {
+        call.done(call.host().drop_response(exchange(call)))
     }
 
     /// (index, generation, path)

@@ -239,6 +239,8 @@ function response:redirect(target, status)
   return finish(self[1], self[2])
 end
 
+function response:drop() return native.drop_response(self[1], self[2]) end
+
 local Response = { __index = response, __metatable = "response" }
 
 -- Heads of servers' responses, which only on_response may change ------------------------------------------------------

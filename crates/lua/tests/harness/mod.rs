@@ -2,13 +2,14 @@
 //! In: the source of a script. Out: verdicts and responses.
 #![allow(dead_code)]
 
+use core::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_base::{Id, Moment, Span};
 use tidegate_lua::{
     Bounds, Budget, CallbackEnd, ClientName, DatagramSocketId, Dictionary, Effect, Facts, Failure,
-    Layer, OperationId, Origin, Outbox, Resumed, Script, ScriptRequestId, SocketId, Vm,
+    Layer, OperationId, Origin, Outbox, Randomness, Resumed, Script, ScriptRequestId, SocketId, Vm,
 };
 use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::FieldStorage;
@@ -37,6 +38,15 @@ pub const REQUESTS_MAX: usize = 3;
 const SHARED_BYTES: usize = 64 * 1024;
 /// The time at which an application begins.
 const BEGIN_NANOS: u64 = 1_500_000_000;
+
+/// Random bytes that are none: 0, 1, 2 and so on.
+fn counting() -> Randomness {
+    let next = Cell::new(0_u8);
+    Randomness::new(move |bytes| {
+        bytes.fill_with(|| next.replace(next.get().wrapping_add(1)));
+        true
+    })
+}
 
 /// An application.
 pub struct App {
@@ -146,6 +156,7 @@ impl App {
             workers: 4,
             settings: br#"{"greeting":"hello","most":3}"#.to_vec(),
             seed: 7,
+            randomness: counting(),
             life: 2,
             client_life: 2,
             shared: Vec::new(),
@@ -268,6 +279,7 @@ impl App {
                     self.is_complete = true;
                 }
                 Effect::Begin { status, fields, .. } => self.note_head(*status, outbox.get(fields)),
+                Effect::Drop { tag } => self.sent.push(format!("{tag} dropped")),
                 Effect::Data { body, is_end, .. } => {
                     self.body.push_str(&String::from_utf8_lossy(outbox.get(body)));
                     self.is_complete |= is_end;

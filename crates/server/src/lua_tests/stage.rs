@@ -214,6 +214,10 @@ impl Stage {
             Effect::Begin { tag, status, fields } => {
                 self.begin_response(*tag, *status, outbox.get(fields));
             }
+            Effect::Drop { tag } => {
+                let reply = json!({ "status": 0, "dropped": true, "forwarded": false });
+                self.finish(*tag, &reply);
+            }
             Effect::Data { tag, body, is_end } => {
                 self.add_to_response(*tag, outbox.get(body), *is_end);
             }

@@ -10,6 +10,8 @@ return {
       error("this hook fails")
     elseif path == "/loop" then
       while true do end
+    elseif path == "/dropped" then
+      response:drop()
     elseif path == "/dots" then
       request:set_path("/a/%2e%2e/b")
     elseif path == "/changed" then
