@@ -154,6 +154,24 @@ local job = {}
 ---@return string? error
 function job:cancel() end
 
+---A queue that all workers and applications share.
+---@class tide.Queue
+local queue = {}
+
+---@param value tide.Value
+---@return boolean?
+---@return string? error "the queue is full"
+function queue:push(value) end
+
+---The oldest value.
+---@param seconds? number How long it waits for one; it does not wait without this.
+---@return tide.Value?
+---@return string? error "empty", "timeout" or "premature"
+function queue:pop(seconds) end
+
+---@return integer
+function queue:length() end
+
 ---A dictionary that all workers share.
 ---@class tide.Dictionary
 local dictionary = {}
@@ -595,6 +613,7 @@ function datagrams:close() end
 ---@field config table<string, string|number|boolean> The `settings` of the application.
 ---@field worker { id: integer, count: integer }
 ---@field shared table<string, tide.Dictionary>
+---@field queue table<string, tide.Queue>
 ---@field push table<string, tide.Hub>
 tide = {}
 

@@ -14,7 +14,7 @@ use tidegate_wire::message::FieldStorage;
 
 use crate::{
     Bounds, Budget, CallbackEnd, ClientName, Dictionary, Effect, Excess, Facts, Layer, Origin,
-    Outbox, Randomness, Script, Vm,
+    Outbox, Queue, Randomness, Script, Vm,
 };
 
 /// Calls of one input. Further bytes are ignored.
@@ -88,6 +88,7 @@ impl Walker {
             life: LIFE,
             client_life: LIFE,
             shared: vec![("cache".to_owned(), Arc::new(Dictionary::new(64 * 1024)))],
+            queues: vec![("jobs".to_owned(), Arc::new(Queue::new(64 * 1024)))],
             hubs: ["live".to_owned()].into(),
             pools: vec!["api".to_owned()],
             layer: is_ngx.then_some(Layer::Ngx),
@@ -194,6 +195,7 @@ impl Walker {
                 | Effect::AwaitDrain { .. }
                 | Effect::BodyRoom { .. }
                 | Effect::Broadcast { .. }
+                | Effect::QueueFilled { .. }
                 | Effect::SocketSend { .. }
                 | Effect::SocketResume { .. }
                 | Effect::SocketIdle { .. }

@@ -9,6 +9,7 @@
 use core::fmt;
 use core::net::SocketAddr;
 use core::ops::Range;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use crate::datagrams::{DatagramSocketId, Datagrams};
 use crate::exchange::{AtReturn, Origin, Response, ScriptRequest};
 use crate::operations::{OPERATIONS_MAX, Operation, OperationId};
 use crate::outgoing::Outgoing;
+use crate::queue::Queue;
 use crate::regex::Patterns;
 use crate::reply::ReplyHead;
 use crate::schedule::{Owner, Schedule, TaskId, Wait, Wake};
@@ -40,7 +42,7 @@ pub(crate) const WRITTEN_BYTES_MAX: usize = 256 * 1024;
 pub const OUTPUT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The error if a callback sends more.
 pub(crate) const TOO_MUCH: &str = "a callback may send up to 16 MiB";
-/// The size of the dictionaries of tests.
+/// The size of the dictionaries and queues of tests.
 const TEST_DICTIONARY_BYTES: usize = 1024 * 1024;
 /// Maximum number of lines that one callback may log.
 const LOG_LINES_MAX: u32 = 100;
@@ -152,6 +154,13 @@ pub enum Effect {
         channel: Range<usize>,
         /// The message.
         data: Range<usize>,
+    },
+    /// A queue has got a value, for which a coroutine of this worker waits.
+    QueueFilled {
+        /// The worker.
+        worker: u32,
+        /// The queue, by its place in `Facts::queues`.
+        queue: usize,
     },
     /// A call of the server API of a push hub, whose result goes to `Vm::complete`.
     Push {
@@ -296,6 +305,8 @@ pub struct Facts {
     pub client_life: u32,
     /// The dictionaries of the application, by name.
     pub shared: Vec<(String, Arc<Dictionary>)>,
+    /// The queues that the application uses, by name.
+    pub queues: Vec<(String, Arc<Queue>)>,
     /// The names of the push hubs.
     pub hubs: Arc<[String]>,
     /// The names of the pools to which the application may send requests.
@@ -415,6 +426,8 @@ pub(crate) struct Host {
     pub(crate) sockets: Sockets,
     /// The sockets for datagrams.
     pub(crate) datagrams: Datagrams,
+    /// The coroutines that wait for a value of a queue, by the place of the queue, oldest first. Some may be stale.
+    pub(crate) queue_waiters: Vec<VecDeque<TaskId>>,
     /// How many digests for keys of WebSocket connections were drawn.
     pub(crate) drawn: u64,
     /// Keys of frames that were drawn and not used.
@@ -467,6 +480,7 @@ impl Host {
             requests_max: bounds.requests_max,
             sockets: Sockets::default(),
             datagrams: Datagrams::default(),
+            queue_waiters: Vec::new(),
             drawn: 0,
             mask_keys: Vec::new(),
             owner: Owner::Application,
@@ -486,6 +500,12 @@ impl Host {
     pub(crate) fn add_dictionary(&mut self, name: String) -> usize {
         self.facts.shared.push((name, Arc::new(Dictionary::new(TEST_DICTIONARY_BYTES))));
         self.facts.shared.len() - 1
+    }
+
+    /// Adds a queue that a test uses. Returns its number.
+    pub(crate) fn add_queue(&mut self, name: String) -> usize {
+        self.facts.queues.push((name, Arc::new(Queue::new(TEST_DICTIONARY_BYTES))));
+        self.facts.queues.len() - 1
     }
 
     /// The time that scripts see.

@@ -19,6 +19,7 @@ mod host;
 mod operations;
 mod outgoing;
 mod pattern;
+mod queue;
 mod regex;
 mod reply;
 mod schedule;
@@ -38,6 +39,7 @@ pub use host::{
 };
 pub use operations::OperationId;
 pub use outgoing::{Outgoing, Response};
+pub use queue::Queue;
 pub use reply::ReplyHead;
 pub use shared::Dictionary;
 pub use sockets::{Socket, SocketId};

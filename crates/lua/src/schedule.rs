@@ -64,6 +64,8 @@ pub(crate) enum Wait {
     Socket(SocketId, bool, Moment),
     /// A datagram of this socket, or its opening; up to this time.
     Datagram(DatagramSocketId, Moment),
+    /// A value of the queue with this number; up to this time.
+    Queue(usize, Moment),
 }
 
 /// Why a task continues.
@@ -217,6 +219,11 @@ impl Schedule {
     /// Whether a coroutine waits.
     pub(crate) fn has_task(&self, id: TaskId) -> bool {
         self.tasks.get(id).is_some()
+    }
+
+    /// Whether a coroutine waits and nothing has woken it.
+    pub(crate) fn is_asleep(&self, id: TaskId) -> bool {
+        self.tasks.get(id).is_some_and(|task| !task.is_ready)
     }
 
     /// Whether one more coroutine may wait.

@@ -22,7 +22,7 @@ impl Host {
         let due = match wait {
             Wait::Nothing | Wait::End => Moment::NEVER,
             Wait::Until(at) | Wait::Job(_, at) => at,
-            Wait::Socket(_, _, at) | Wait::Datagram(_, at) => at,
+            Wait::Socket(_, _, at) | Wait::Datagram(_, at) | Wait::Queue(_, at) => at,
             Wait::Drain(_) | Wait::Body(_) | Wait::Operation(_) => Moment::NEVER,
         };
         let at_due = if matches!(wait, Wait::Until(_)) { Wake::Slept } else { Wake::Due };
@@ -40,6 +40,7 @@ impl Host {
             Wait::Operation(operation) => self.await_operation(operation, task),
             Wait::Socket(socket, is_read, _) => self.await_socket(socket, is_read, task),
             Wait::Datagram(socket, _) => self.await_datagram(socket, task),
+            Wait::Queue(queue, _) => self.await_queue(queue, task),
             Wait::Job(job, _) => {
                 if !self.schedule.await_job(task, job) {
                     self.schedule.wake(task, Wake::Done);

@@ -10,12 +10,13 @@ use harness::{App, TIMED};
 const ANNOTATIONS: &str = include_str!("../../../apps/tide.d.lua");
 
 /// The chunks of the prelude that define the API, and the tables in which they define it.
-const PRELUDE: [&str; 12] = [
+const PRELUDE: [&str; 13] = [
     include_str!("../src/prelude/tide.lua"),
     include_str!("../src/prelude/crypto.lua"),
     include_str!("../src/prelude/http.lua"),
     include_str!("../src/prelude/clients.lua"),
     include_str!("../src/prelude/shared.lua"),
+    include_str!("../src/prelude/queues.lua"),
     include_str!("../src/prelude/jobs.lua"),
     include_str!("../src/prelude/push.lua"),
     include_str!("../src/prelude/outgoing.lua"),
@@ -26,7 +27,7 @@ const PRELUDE: [&str; 12] = [
 ];
 /// The chunk of tests, whose clients and responses are described as types.
 const TEST_PRELUDE: &str = include_str!("../src/prelude/test.lua");
-const TABLES: [&str; 26] = [
+const TABLES: [&str; 27] = [
     "tide",
     "request",
     "response",
@@ -34,6 +35,7 @@ const TABLES: [&str; 26] = [
     "remote",
     "job",
     "dictionary",
+    "queue",
     "hub",
     "test",
     "reply",
@@ -55,7 +57,7 @@ const TABLES: [&str; 26] = [
     "crypto",
 ];
 /// Names that the prelude defines in loops and tables.
-const OTHERS: [&str; 32] = [
+const OTHERS: [&str; 33] = [
     "dictionary.set",
     "dictionary.add",
     "dictionary.replace",
@@ -88,6 +90,7 @@ const OTHERS: [&str; 32] = [
     "tide.config",
     "tide.worker",
     "tide.shared",
+    "tide.queue",
 ];
 
 /// `function TABLE:NAME` and `function TABLE.NAME` at the beginnings of lines.
@@ -150,6 +153,7 @@ fn annotated_names_exist() {
     }
     for (table, value) in [
         ("dictionary", "tide.shared.cache"),
+        ("queue", "tide.queue.jobs"),
         ("hub", "tide.push.live"),
         ("job", "tide.spawn(print)"),
         ("socket", "tide.tcp()"),

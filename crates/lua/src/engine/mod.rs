@@ -16,6 +16,7 @@ mod guard;
 mod json;
 mod layer_natives;
 mod natives;
+mod queue_natives;
 mod socket_natives;
 
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -462,6 +463,7 @@ unsafe extern "C-unwind" fn open_libraries(l: *mut ffi::lua_State) -> c_int {
             layer_natives::ALL,
             cjson::ALL,
             crypto_natives::ALL,
+            queue_natives::ALL,
             socket_natives::ALL,
             datagram_natives::ALL,
         ];

@@ -18,6 +18,10 @@ for _, name in ipairs { 'get', 'set', 'add', 'replace', 'incr', 'compare_and_set
   local d = tide.shared.cache
   add('shared.' .. name, function(...) return d[name](d, ...) end, 0)
 end
+for _, name in ipairs { 'push', 'pop', 'length' } do
+  local q = tide.queue.jobs
+  add('queue.' .. name, function(...) return q[name](q, ...) end, 0)
+end
 for _, name in ipairs { 'connect', 'send', 'receive', 'receiveany', 'receiveuntil', 'settimeout', 'settimeouts',
   'setkeepalive', 'getreusedtimes', 'close' } do
   add('tcp.' .. name, function(...) local s = tide.tcp() return s[name](s, ...) end, 0)

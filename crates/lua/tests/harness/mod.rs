@@ -9,7 +9,8 @@ use std::time::Duration;
 use tidegate_base::{Id, Moment, Span};
 use tidegate_lua::{
     Bounds, Budget, CallbackEnd, ClientName, DatagramSocketId, Dictionary, Effect, Facts, Failure,
-    Layer, OperationId, Origin, Outbox, Randomness, Resumed, Script, ScriptRequestId, SocketId, Vm,
+    Layer, OperationId, Origin, Outbox, Queue, Randomness, Resumed, Script, ScriptRequestId,
+    SocketId, Vm,
 };
 use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::FieldStorage;
@@ -77,6 +78,8 @@ pub struct App {
     is_complete: bool,
     /// The broadcasts: channels and messages.
     pub broadcasts: Vec<(String, Vec<u8>)>,
+    /// The workers that learn of values in queues, and the numbers of the queues.
+    pub filled: Vec<(u32, usize)>,
     /// How often a hook on a body has made room.
     pub rooms: usize,
     /// The VM waits for this client to read.
@@ -114,6 +117,13 @@ impl App {
     ) -> Result<Self, Failure> {
         let shared = vec![("cache".to_owned(), Arc::clone(shared))];
         Self::load_of(text, bounds, modules, |facts| facts.shared = shared)
+    }
+
+    /// Loads a script that shares the queue `jobs`.
+    pub fn load_queued(text: &str, queue: &Arc<Queue>) -> Self {
+        let queues = vec![("jobs".to_owned(), Arc::clone(queue))];
+        let loaded = Self::load_of(text, &TIMED, &[], |facts| facts.queues = queues);
+        loaded.unwrap_or_else(|failure| panic!("{failure}\n{text}"))
     }
 
     /// Loads a service of LAppS with these settings, as JSON.
@@ -160,6 +170,7 @@ impl App {
             life: 2,
             client_life: 2,
             shared: Vec::new(),
+            queues: vec![("jobs".to_owned(), Arc::new(Queue::new(1024)))],
             hubs: ["live".to_owned()].into(),
             pools: vec!["api".to_owned(), "other".to_owned()],
             layer: None,
@@ -186,6 +197,7 @@ impl App {
             body: String::new(),
             is_complete: false,
             broadcasts: Vec::new(),
+            filled: Vec::new(),
             rooms: 0,
             awaits_drain: false,
             now_nanos: BEGIN_NANOS,
@@ -306,6 +318,9 @@ impl App {
                 Effect::Broadcast { channel, data } => {
                     let channel = String::from_utf8_lossy(outbox.get(channel)).into_owned();
                     self.broadcasts.push((channel, outbox.get(data).to_vec()));
+                }
+                Effect::QueueFilled { worker, queue } => {
+                    self.filled.push((*worker, *queue));
                 }
                 Effect::Test { .. } => panic!("this VM has no tests"),
                 Effect::Push { operation, hub, method, arguments } => {

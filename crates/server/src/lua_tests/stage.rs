@@ -232,6 +232,11 @@ impl Stage {
             Effect::BodyRoom { .. } => {}
             // A test has no layers.
             Effect::Broadcast { .. } => {}
+            Effect::QueueFilled { queue, .. } => {
+                if let Some(queue) = self.vm.queue(*queue).cloned() {
+                    self.vm.note_queue(&queue);
+                }
+            }
             Effect::AwaitDrain { tag } => {
                 if let Some(request) = self.requests.get(tag) {
                     self.vm.note_drained(request.exchange);

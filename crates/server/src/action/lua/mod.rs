@@ -645,6 +645,12 @@ impl Worker {
                 Effect::Broadcast { channel, data } => {
                     self.broadcast_lua(outbox.get(channel), outbox.get(data));
                 }
+                Effect::QueueFilled { worker, queue } => {
+                    let queue = self.lua.apps.peek(app).and_then(|vm| vm.queue(*queue)).cloned();
+                    if let Some(queue) = queue {
+                        self.tell_of_queue(*worker, &queue);
+                    }
+                }
                 Effect::Push { operation, hub, method, arguments } => {
                     let call = (outbox.get(hub), outbox.get(method), outbox.get(arguments));
                     self.call_hub(reactor, app, *operation, call);
