@@ -438,6 +438,8 @@ pub(crate) struct Host {
     pub(crate) is_starting: bool,
     /// The worker's tags of requests whose coroutines were cancelled, until `Vm::take_cancelled`.
     pub(crate) cancelled: Vec<u64>,
+    /// Coroutines of `on_log` that wait.
+    pub(crate) waiting_logs: usize,
     /// The coroutine of the broadcast that is being delivered, while it waits.
     pub(crate) broadcast: TaskId,
     /// Clients whose `on_open` has not ended: each keeps a request.
@@ -486,6 +488,7 @@ impl Host {
             owner: Owner::Application,
             is_starting: false,
             cancelled: Vec::new(),
+            waiting_logs: 0,
             broadcast: Id::NONE,
             opening: 0,
             handlers: 0,

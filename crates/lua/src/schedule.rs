@@ -39,6 +39,8 @@ pub(crate) enum Owner {
     Job(JobId),
     /// A broadcast of a layer. A VM delivers one broadcast at a time.
     Broadcast,
+    /// `on_log` of a request that has ended.
+    Log,
     /// The application: `on_start`, `on_close`, and handlers that continue after their response.
     Application,
 }
@@ -485,7 +487,7 @@ impl Schedule {
             }
         }
         let is_own = |task: &Task| match task.owner {
-            Owner::Job(_) | Owner::Broadcast | Owner::Application => true,
+            Owner::Job(_) | Owner::Broadcast | Owner::Log | Owner::Application => true,
             Owner::Request(_) | Owner::Client(_) => false,
         };
         let waits = self.tasks.iter().filter(|(_, task)| is_own(task) && task.operation.is_none());

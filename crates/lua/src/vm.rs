@@ -127,6 +127,8 @@ struct Continuation {
 pub const TEST: &str = "the test";
 /// The name of `on_start` in messages.
 pub(crate) const ON_START: &str = "on_start";
+/// Maximum number of calls of `on_log` that wait.
+const WAITING_LOGS_MAX: usize = 1024;
 /// The name of jobs in messages.
 const JOB: &str = "a function of tide.timer or tide.spawn";
 
@@ -327,6 +329,7 @@ impl Vm {
     pub fn stop(&mut self) -> CallbackEnd {
         self.run_owed();
         self.engine.host().schedule.clear();
+        self.engine.host().waiting_logs = 0;
         self.forget_dropped();
         let verdict = match self.has(Handler::Stop) {
             true => self.run(Entry::Stop, (Owner::Application, "on_stop"), &[]),
@@ -382,9 +385,19 @@ impl Vm {
         self.engine.host().exchange(id).ok()?.reply.take()
     }
 
-    /// Runs `on_log` for a request that has ended. `record` is a JSON object. It cannot wait.
+    /// Whether `on_log` may run: a bounded number of them waits.
+    #[must_use]
+    pub fn can_log(&self) -> bool {
+        self.engine.peek().waiting_logs < WAITING_LOGS_MAX
+    }
+
+    /// Runs `on_log` for a request that has ended. `record` is a JSON object. The log phase of the layer `Ngx` cannot wait.
     pub fn log(&mut self, record: &[u8]) -> CallbackEnd {
-        self.run_at_once(Entry::Log, (Owner::Application, "on_log"), &[Argument::Bytes(record)])
+        let (owner, arguments) = ((Owner::Log, "on_log"), [Argument::Bytes(record)]);
+        match self.engine.peek().facts.layer {
+            Some(Layer::Ngx) => self.run_at_once(Entry::Log, owner, &arguments),
+            Some(Layer::Lapps) | None => self.run(Entry::Log, owner, &arguments),
+        }
     }
 
     /// Runs a callback that cannot wait.
@@ -616,7 +629,11 @@ impl Vm {
             let host = self.engine.host();
             host.end_sockets_of(Keeper::Run(host.schedule.run));
             match owner {
-                Owner::Job(_) | Owner::Request(_) | Owner::Broadcast | Owner::Application => {}
+                Owner::Job(_)
+                | Owner::Request(_)
+                | Owner::Broadcast
+                | Owner::Log
+                | Owner::Application => {}
                 Owner::Client(client) => self.engine.host().end_opening(client),
             }
         }

@@ -64,6 +64,7 @@ impl Host {
                 }
             }
             Owner::Broadcast => self.broadcast = task,
+            Owner::Log => self.waiting_logs += 1,
             Owner::Job(_) | Owner::Application => {}
         }
         true
@@ -84,6 +85,7 @@ impl Host {
                 }
             }
             Owner::Broadcast => self.broadcast = Id::NONE,
+            Owner::Log => self.waiting_logs -= 1,
             Owner::Job(_) | Owner::Application => {}
         }
     }
@@ -99,7 +101,9 @@ impl Host {
                 Some(client) => CallbackOwner::Client { tag: client.tag },
                 None => CallbackOwner::Application,
             },
-            Owner::Job(_) | Owner::Broadcast | Owner::Application => CallbackOwner::Application,
+            Owner::Job(_) | Owner::Broadcast | Owner::Log | Owner::Application => {
+                CallbackOwner::Application
+            }
         }
     }
 
