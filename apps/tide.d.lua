@@ -127,6 +127,25 @@ function client:is_open() end
 ---@return table
 function client:state() end
 
+---The client gets what is published to the channel, until its connection ends.
+---@param channel string Up to 255 bytes.
+---@return boolean?
+---@return string? error
+function client:subscribe(channel) end
+
+---@param channel string
+---@return boolean?
+---@return string? error
+function client:unsubscribe(channel) end
+
+---Sends a message to all other subscribers of the channel, in all workers.
+---@param channel string
+---@param data string|number
+---@param kind? "text"|"binary"
+---@return boolean?
+---@return string? error
+function client:publish(channel, data, kind) end
+
 ---A WebSocket client of another worker.
 ---@class tide.RemoteClient
 local remote = {}
@@ -778,6 +797,14 @@ function tide.hmac.sha384(key, data) end
 ---@param data string
 ---@return string
 function tide.hmac.sha512(key, data) end
+
+---Sends a message to all subscribers of the channel, in all workers (`client:subscribe`).
+---@param channel string Up to 255 bytes.
+---@param data string|number
+---@param kind? "text"|"binary"
+---@return boolean?
+---@return string? error
+function tide.publish(channel, data, kind) end
 
 tide.crypto = {}
 ---Random bytes that nobody can guess.

@@ -866,6 +866,34 @@ impl Host {
         Ok(())
     }
 
+    /// Sends a message to the subscribers of a channel of the application, in all workers. The client with the id `sender` does
+    /// not get it.
+    pub(crate) fn publish(
+        &mut self,
+        channel: &[u8],
+        data: &[u8],
+        is_text: bool,
+        sender: &[u8],
+    ) -> Result<(), &'static str> {
+        self.check_message(data, is_text)?;
+        if core::str::from_utf8(channel).is_err() {
+            return Err("the name of a channel must be UTF-8");
+        }
+        let Ok(length) = u8::try_from(sender.len()) else { return Err("not the id of a client") };
+        let start = self.outbox.bytes.len();
+        let bytes = &mut self.outbox.bytes;
+        for part in [b"t:", self.facts.app.as_bytes(), b":", channel] {
+            bytes.extend_from_slice(part);
+        }
+        let channel = start..bytes.len();
+        bytes.extend([if is_text { b't' } else { b'b' }, length]);
+        bytes.extend_from_slice(sender);
+        bytes.extend_from_slice(data);
+        let data = channel.end..bytes.len();
+        self.outbox.effects.push(Effect::Broadcast { channel, data });
+        Ok(())
+    }
+
     /// Ends a connection of a client of another VM.
     pub(crate) fn close_remote(
         &mut self,

@@ -157,12 +157,13 @@ const NGX_PRELUDE: [(&core::ffi::CStr, &[u8]); 8] = [
 ];
 
 /// The chunks of the prelude, in order.
-const PRELUDE: [(&core::ffi::CStr, &[u8]); 16] = [
+const PRELUDE: [(&core::ffi::CStr, &[u8]); 17] = [
     (c"=tidegate", include_bytes!("prelude/sandbox.lua")),
     (c"=tidegate", include_bytes!("prelude/tide.lua")),
     (c"=tidegate", include_bytes!("prelude/crypto.lua")),
     (c"=tidegate", include_bytes!("prelude/http.lua")),
     (c"=tidegate", include_bytes!("prelude/clients.lua")),
+    (c"=tidegate", include_bytes!("prelude/channels.lua")),
     (c"=tidegate", include_bytes!("prelude/shared.lua")),
     (c"=tidegate", include_bytes!("prelude/queues.lua")),
     (c"=tidegate", include_bytes!("prelude/jobs.lua")),

@@ -10,11 +10,12 @@ use harness::{App, TIMED};
 const ANNOTATIONS: &str = include_str!("../../../apps/tide.d.lua");
 
 /// The chunks of the prelude that define the API, and the tables in which they define it.
-const PRELUDE: [&str; 13] = [
+const PRELUDE: [&str; 14] = [
     include_str!("../src/prelude/tide.lua"),
     include_str!("../src/prelude/crypto.lua"),
     include_str!("../src/prelude/http.lua"),
     include_str!("../src/prelude/clients.lua"),
+    include_str!("../src/prelude/channels.lua"),
     include_str!("../src/prelude/shared.lua"),
     include_str!("../src/prelude/queues.lua"),
     include_str!("../src/prelude/jobs.lua"),

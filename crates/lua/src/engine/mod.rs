@@ -8,6 +8,7 @@
 mod call;
 mod body_natives;
 mod cbor;
+mod channel_natives;
 mod cjson;
 mod crypto_natives;
 mod datagram_natives;
@@ -461,6 +462,7 @@ unsafe extern "C-unwind" fn open_libraries(l: *mut ffi::lua_State) -> c_int {
             body_natives::ALL,
             dictionary::ALL,
             layer_natives::ALL,
+            channel_natives::ALL,
             cjson::ALL,
             crypto_natives::ALL,
             queue_natives::ALL,

@@ -195,8 +195,10 @@ function bcast:send(id, message)
   if not data then return false, err end
   return outcome(native.broadcast(tostring(id), data))
 end
--- A broadcast of any service on any worker.
+-- A broadcast of any service on any worker. The channels of services are numbers.
+local take_publication = P.take_broadcast
 function P.take_broadcast(id, data)
+  if not tonumber(id) then return take_publication(id, data) end
   local subscribers = {}
   for _, client in pairs(channels[tonumber(id)] or {}) do subscribers[#subscribers + 1] = client end
   for _, client in ipairs(subscribers) do

@@ -25,6 +25,7 @@ mod limits;
 mod line;
 mod lua;
 mod lua_bodies;
+mod lua_channels;
 mod lua_datagrams;
 mod lua_lookups;
 mod lua_queues;
