@@ -37,6 +37,16 @@ function request:form() end
 ---@return tide.Request
 function request:set_header(name, value) end
 
+---In `on_access`: replaces the method. HEAD, CONNECT and TRACE can be neither replaced nor set.
+---@param method string
+---@return tide.Request
+function request:set_method(method) end
+
+---In `on_access`: replaces the host.
+---@param host string With a port if one is needed.
+---@return tide.Request
+function request:set_host(host) end
+
 ---In `on_access`: replaces the path.
 ---@param path string Percent-encoded, without the query.
 ---@return tide.Request

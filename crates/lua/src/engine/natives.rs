@@ -76,6 +76,8 @@ pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
     (c"reply_fields", reply_fields),
     (c"set_reply_status", set_reply_status),
     (c"change_reply_field", change_reply_field),
+    (c"set_method", set_method),
+    (c"set_host", set_host),
     (c"set_path", set_path),
     (c"set_query", set_query),
     (c"change_field", change_field),
@@ -654,6 +656,20 @@ natives! {
     /// (index, generation)
     fn drop_response(call) {
         call.done(call.host().drop_response(exchange(call)))
+    }
+
+    /// (index, generation, method)
+    fn set_method(call) {
+        let Some(method) = call.bytes(3) else { return call.fail("the method must be a string") };
+        let id = exchange(call);
+        call.done(call.host().exchange(id).and_then(|exchange| exchange.set_method(method)))
+    }
+
+    /// (index, generation, host)
+    fn set_host(call) {
+        let Some(host) = call.bytes(3) else { return call.fail("the host must be a string") };
+        let id = exchange(call);
+        call.done(call.host().exchange(id).and_then(|exchange| exchange.set_host(host)))
     }
 
     /// (index, generation, path)
