@@ -8,22 +8,21 @@
 //! succeeded. An index below `RETIRED_FROM` names an application for as long as the process lives; one above names a VM of
 //! earlier code.
 
-use core::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tidegate_base::{Moment, Prng, Span};
+use tidegate_base::{Moment, Span};
 use tidegate_config::findings::Finding;
 use tidegate_config::model::{Config, LuaApp, LuaSetting, Route};
 use tidegate_lua::{
     Bounds, Budget, CallbackEnd, ClientId, Dictionary, Excess, Facts, Failure, FindModule, Handler,
-    OperationId, Outbox, Queue, Randomness, Response, Script, Vm,
+    OperationId, Outbox, Queue, Response, Script, Vm,
 };
 
 use crate::broadcasts::Broadcasts;
 use crate::figures::AppFigures;
 use crate::log;
-use crate::randomness::fill_random;
+use crate::randomness::{of_scripts, of_simulated_scripts};
 use crate::retired::{RETIRED_FROM, Retired};
 pub use crate::scripts::{Program, Scripts, read};
 use crate::scripts::{finding, layer_of};
@@ -146,13 +145,17 @@ fn environment(
         jobs_max: app.timers_max,
         requests_max: app.requests_max,
     };
+    let randomness = match meter {
+        Meter::Time => of_scripts(),
+        Meter::Instructions(_) => of_simulated_scripts(seed, (place.worker.0, place.life)),
+    };
     let facts = Facts {
         app: app.name.clone(),
         worker: place.worker.0,
         workers: place.worker.1,
         settings: settings_as_json(app),
         seed,
-        randomness: randomness(meter, &place, seed),
+        randomness,
         life: place.life,
         client_life: place.client_life,
         shared: program.shared.clone(),
@@ -164,22 +167,6 @@ fn environment(
     };
     let program = Arc::clone(program);
     (bounds, facts, Box::new(move |name| program.module(name)))
-}
-
-/// The random bytes of scripts: those of the system, or those of a simulation, which are the same in every run.
-fn randomness(meter: Meter, place: &Place, seed: u64) -> Randomness {
-    match meter {
-        Meter::Time => Randomness::new(fill_random),
-        Meter::Instructions(_) => {
-            let own = u64::from(place.worker.0) << 32 | u64::from(place.life);
-            let prng = RefCell::new(Prng::new(seed ^ own));
-            Randomness::new(move |bytes| {
-                let mut prng = prng.borrow_mut();
-                bytes.fill_with(|| prng.next_u64() as u8);
-                true
-            })
-        }
-    }
 }
 
 fn settings_as_json(app: &LuaApp) -> Vec<u8> {
