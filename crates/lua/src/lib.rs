@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 mod body;
+mod clients;
 mod datagrams;
 mod digest;
 mod encoding;
