@@ -37,6 +37,16 @@ function request:form() end
 ---@return tide.Request
 function request:set_header(name, value) end
 
+---In `on_access`: replaces the method. HEAD, CONNECT and TRACE can be neither replaced nor set.
+---@param method string
+---@return tide.Request
+function request:set_method(method) end
+
+---In `on_access`: replaces the host.
+---@param host string With a port if one is needed.
+---@return tide.Request
+function request:set_host(host) end
+
 ---In `on_access`: replaces the path.
 ---@param path string Percent-encoded, without the query.
 ---@return tide.Request
@@ -80,6 +90,11 @@ function response:flush() end
 ---@return string? error
 function response:finish(data) end
 
+---Ends the exchange without a response: closes the connection, or resets the stream of HTTP/2.
+---@return boolean?
+---@return string? error
+function response:drop() end
+
 ---@param value any
 ---@param status? integer
 ---@return boolean?
@@ -122,6 +137,25 @@ function client:is_open() end
 ---@return table
 function client:state() end
 
+---The client gets what is published to the channel, until its connection ends.
+---@param channel string Up to 255 bytes.
+---@return boolean?
+---@return string? error
+function client:subscribe(channel) end
+
+---@param channel string
+---@return boolean?
+---@return string? error
+function client:unsubscribe(channel) end
+
+---Sends a message to all other subscribers of the channel, in all workers.
+---@param channel string
+---@param data string|number
+---@param kind? "text"|"binary"
+---@return boolean?
+---@return string? error
+function client:publish(channel, data, kind) end
+
 ---A WebSocket client of another worker.
 ---@class tide.RemoteClient
 local remote = {}
@@ -148,6 +182,24 @@ local job = {}
 ---@return boolean?
 ---@return string? error
 function job:cancel() end
+
+---A queue that all workers and applications share.
+---@class tide.Queue
+local queue = {}
+
+---@param value tide.Value
+---@return boolean?
+---@return string? error "the queue is full"
+function queue:push(value) end
+
+---The oldest value.
+---@param seconds? number How long it waits for one; it does not wait without this.
+---@return tide.Value?
+---@return string? error "empty", "timeout" or "premature"
+function queue:pop(seconds) end
+
+---@return integer
+function queue:length() end
 
 ---A dictionary that all workers share.
 ---@class tide.Dictionary
@@ -515,6 +567,7 @@ function connection:close(code, reason) end
 ---@field headers table<string, string|string[]>
 ---@field body string
 ---@field error? string
+---@field dropped? boolean The handler has called `response:drop()`.
 ---@field forwarded? boolean
 ---@field path? string
 ---@field query_string? string
@@ -589,6 +642,7 @@ function datagrams:close() end
 ---@field config table<string, string|number|boolean> The `settings` of the application.
 ---@field worker { id: integer, count: integer }
 ---@field shared table<string, tide.Dictionary>
+---@field queue table<string, tide.Queue>
 ---@field push table<string, tide.Hub>
 tide = {}
 
@@ -753,6 +807,41 @@ function tide.hmac.sha384(key, data) end
 ---@param data string
 ---@return string
 function tide.hmac.sha512(key, data) end
+
+---Sends a message to all subscribers of the channel, in all workers (`client:subscribe`).
+---@param channel string Up to 255 bytes.
+---@param data string|number
+---@param kind? "text"|"binary"
+---@return boolean?
+---@return string? error
+function tide.publish(channel, data, kind) end
+
+tide.crypto = {}
+---Random bytes that nobody can guess.
+---@param count integer 0 to 65536
+---@return string? bytes
+---@return string? error
+function tide.crypto.random(count) end
+---Encrypts and authenticates data with AES-GCM. Without `nonce`, the result begins with a random one.
+---@param key string 16 or 32 bytes.
+---@param data string
+---@param context? string Authenticated, and not contained in the result.
+---@param nonce? string 12 bytes that are never used again with this key.
+---@return string? sealed
+---@return string? error
+function tide.crypto.seal(key, data, context, nonce) end
+---@param key string
+---@param sealed string
+---@param context? string As for `seal`.
+---@param nonce? string As for `seal`.
+---@return string? data
+---@return string? error
+function tide.crypto.open(key, sealed, context, nonce) end
+---Compares secrets in the same time wherever they differ.
+---@param one string
+---@param other string
+---@return boolean
+function tide.crypto.equal(one, other) end
 
 tide.base64 = {}
 ---@param data string

@@ -120,7 +120,7 @@ pub use https::{HSTS, HTTPS_REDIRECT};
 pub use identity::{REQUEST_ID, TRACE};
 pub use listener::{CLIENT_TIMEOUTS, LIMITS, LISTENER, LISTENER_PROXY};
 pub use log::{ACCESS, LOG};
-pub(crate) use lua::DICTIONARY;
+pub(crate) use lua::{DICTIONARY, QUEUE};
 pub use lua::{HOOKS, LUA, LUA_PHASES};
 pub use mirror::MIRROR;
 pub use pool::{BALANCE, POOL, POOL_HTTP2, REUSE, SERVER_TIMEOUTS, UPSTREAM};

@@ -7,7 +7,7 @@ use tidegate_base::Span;
 use toml::de::DeValue;
 
 use crate::findings::Owner;
-use crate::keys::{DICTIONARY, LUA, LUA_PHASES};
+use crate::keys::{DICTIONARY, LUA, LUA_PHASES, QUEUE, Shape};
 use crate::listeners::{refused, unknown_name};
 use crate::model::Network;
 use crate::pattern;
@@ -30,6 +30,8 @@ pub struct LuaApp {
     pub settings: Vec<(String, LuaSetting)>,
     /// The dictionaries that all its VMs share, and their sizes in bytes.
     pub shared: Vec<(String, usize)>,
+    /// The queues that all applications which list them share, and their sizes in bytes.
+    pub queues: Vec<(String, usize)>,
     /// CPU time of one callback.
     pub time_max: Span,
     /// CPU time of the script's top level.
@@ -60,6 +62,7 @@ impl Default for LuaApp {
             phases: Vec::new(),
             settings: Vec::new(),
             shared: Vec::new(),
+            queues: Vec::new(),
             time_max: Span::from_millis(100),
             start_time_max: Span::from_secs(2),
             memory_bytes_max: 64 * 1024 * 1024,
@@ -138,6 +141,7 @@ pub(crate) fn read(file: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Apps {
         let mut app = LuaApp { name: name.text, ..LuaApp::default() };
         if let Some(table) = Table::open(&LUA, value, notes) {
             read_one(&table, pools, &mut app, notes);
+            read_queues(&table, &apps, &mut app, notes);
         }
         notes.places.assign(Owner::Lua(apps.len()));
         apps.push(app);
@@ -161,7 +165,7 @@ fn read_one(table: &Table<'_>, pools: &Pools, app: &mut LuaApp, notes: &mut Note
             }
         }
     }
-    read_shared(table, app, notes);
+    app.shared = read_sizes(table, "shared", ("dictionary", &DICTIONARY), notes);
     table.set_duration("time-max", &mut app.time_max, notes);
     table.set_duration("start-time-max", &mut app.start_time_max, notes);
     table.set_size("memory-max", &mut app.memory_bytes_max, notes);
@@ -200,22 +204,43 @@ fn read_phases(app_table: &Table<'_>, app: &mut LuaApp, notes: &mut Notes) {
     }
 }
 
-/// Reads `shared`.
-fn read_shared(table: &Table<'_>, app: &mut LuaApp, notes: &mut Notes) {
-    for (name, value) in table.open_fields("shared", notes) {
+/// Reads `queues`. The applications that share a queue must agree about its size.
+fn read_queues(table: &Table<'_>, others: &[LuaApp], app: &mut LuaApp, notes: &mut Notes) {
+    app.queues = read_sizes(table, "queues", ("queue", &QUEUE), notes);
+    for (name, bytes) in &app.queues {
+        let has_other_size =
+            |other: &&LuaApp| other.queues.iter().any(|(own, size)| own == name && size != bytes);
+        if let Some(other) = others.iter().find(has_other_size) {
+            let what = format!("[lua.{}] gives the queue `{name}` another size", other.name);
+            let note = Note::new(Kind::Conflict, table.key_place("queues"), what);
+            notes.error(note.help("write the same size in both: they share the queue"));
+        }
+    }
+}
+
+/// Reads names with sizes.
+fn read_sizes(
+    table: &Table<'_>,
+    key: &'static str,
+    (what, shape): (&str, &'static Shape),
+    notes: &mut Notes,
+) -> Vec<(String, usize)> {
+    let mut sizes = Vec::new();
+    for (name, value) in table.open_fields(key, notes) {
         if let Err(complaint) = pattern::check_name(&name.text) {
-            notes.error(refused("shared", &name, complaint));
+            notes.error(refused(key, &name, complaint));
             continue;
         }
-        match conform(&DICTIONARY, value.get_ref()) {
-            Some(Scalar::Size(bytes)) => app.shared.push((name.text, bytes as usize)),
+        match conform(shape, value.get_ref()) {
+            Some(Scalar::Size(bytes)) => sizes.push((name.text, bytes as usize)),
             _ => {
-                let what = format!("the dictionary `{}` cannot have this size", name.text);
+                let what = format!("the {what} `{}` cannot have this size", name.text);
                 let note = Note::new(Kind::Value, value.span(), what);
-                notes.error(note.allowed(describe(&DICTIONARY)));
+                notes.error(note.allowed(describe(shape)));
             }
         }
     }
+    sizes
 }
 
 /// A value of `settings`; `None` if it has another type.

@@ -78,7 +78,8 @@ impl Host {
             | Wait::Job(..)
             | Wait::Operation(_)
             | Wait::Socket(..)
-            | Wait::Datagram(..) => self.body_flow(id).ok().map(|flow| flow.deadline),
+            | Wait::Datagram(..)
+            | Wait::Queue(..) => self.body_flow(id).ok().map(|flow| flow.deadline),
         }
     }
 

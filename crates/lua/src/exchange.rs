@@ -14,6 +14,7 @@ use tidegate_base::Id;
 use tidegate_wire::message::{CERTIFICATE_CLAIM, Overrides, OwnedHead, RequestHead, is_claim};
 
 use crate::body::BodyFlow;
+use crate::outgoing::METHOD_BYTES_MAX;
 use crate::reply::ReplyHead;
 use crate::schedule::TaskId;
 
@@ -390,6 +391,21 @@ impl ScriptRequest {
         for name in ["range", "if-range"] {
             let _ = self.changes.remove(name);
         }
+    }
+
+    /// Replaces the method.
+    pub(crate) fn set_method(&mut self, method: &[u8]) -> Result<(), &'static str> {
+        self.changeable()?;
+        if !is_token(method) || method.len() > METHOD_BYTES_MAX {
+            return Err("the method must be a token, such as \"POST\"");
+        }
+        self.head.set_method(text_of(method)?)
+    }
+
+    /// Replaces the host.
+    pub(crate) fn set_host(&mut self, host: &[u8]) -> Result<(), &'static str> {
+        self.changeable()?;
+        self.head.set_host(text_of(host)?)
     }
 
     /// Replaces the path.

@@ -14,7 +14,7 @@ use tidegate_wire::message::FieldStorage;
 
 use crate::{
     Bounds, Budget, CallbackEnd, ClientName, Dictionary, Effect, Excess, Facts, Layer, Origin,
-    Outbox, Script, Vm,
+    Outbox, Queue, Randomness, Script, Vm,
 };
 
 /// Calls of one input. Further bytes are ignored.
@@ -81,9 +81,14 @@ impl Walker {
             workers: 2,
             settings: br#"{"127.0.0.1:6379":"api"}"#.to_vec(),
             seed: 7,
+            randomness: Randomness::new(|bytes| {
+                bytes.fill(7);
+                true
+            }),
             life: LIFE,
             client_life: LIFE,
             shared: vec![("cache".to_owned(), Arc::new(Dictionary::new(64 * 1024)))],
+            queues: vec![("jobs".to_owned(), Arc::new(Queue::new(64 * 1024)))],
             hubs: ["live".to_owned()].into(),
             pools: vec!["api".to_owned()],
             layer: is_ngx.then_some(Layer::Ngx),
@@ -182,6 +187,7 @@ impl Walker {
                     self.vm.complete(LIFE, *operation, Ok(b""));
                 }
                 Effect::Begin { .. }
+                | Effect::Drop { .. }
                 | Effect::Send { .. }
                 | Effect::Close { .. }
                 | Effect::SendRemote { .. }
@@ -189,6 +195,7 @@ impl Walker {
                 | Effect::AwaitDrain { .. }
                 | Effect::BodyRoom { .. }
                 | Effect::Broadcast { .. }
+                | Effect::QueueFilled { .. }
                 | Effect::SocketSend { .. }
                 | Effect::SocketResume { .. }
                 | Effect::SocketIdle { .. }

@@ -6,8 +6,11 @@
 //! client, once `WRITTEN_BYTES_MAX` are collected.
 //! Invariant: an id of an ended exchange matches nothing. A response is answered, or begun and ended, exactly once.
 
+use core::fmt;
 use core::net::SocketAddr;
 use core::ops::Range;
+use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use tidegate_base::{Id, Moment, Slab, Span};
@@ -19,6 +22,7 @@ use crate::datagrams::{DatagramSocketId, Datagrams};
 use crate::exchange::{AtReturn, Origin, Response, ScriptRequest};
 use crate::operations::{OPERATIONS_MAX, Operation, OperationId};
 use crate::outgoing::Outgoing;
+use crate::queue::Queue;
 use crate::regex::Patterns;
 use crate::reply::ReplyHead;
 use crate::schedule::{Owner, Schedule, TaskId, Wait, Wake};
@@ -30,15 +34,13 @@ use crate::vm::{Bounds, Handler, ON_START, Script};
 pub const EXCHANGES_MAX: usize = 65_536;
 /// Maximum number of WebSocket clients that a VM serves at once.
 const CLIENTS_MAX: usize = 1 << 24;
-/// Maximum number of bytes of the reason in a Close frame (RFC 6455 section 5.5).
-const CLOSE_REASON_BYTES_MAX: usize = 123;
 /// Number of bytes of a body that are collected before they are sent.
 pub(crate) const WRITTEN_BYTES_MAX: usize = 256 * 1024;
 /// Maximum number of bytes that one callback may send without waiting.
 pub const OUTPUT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The error if a callback sends more.
 pub(crate) const TOO_MUCH: &str = "a callback may send up to 16 MiB";
-/// The size of the dictionaries of tests.
+/// The size of the dictionaries and queues of tests.
 const TEST_DICTIONARY_BYTES: usize = 1024 * 1024;
 /// Maximum number of lines that one callback may log.
 const LOG_LINES_MAX: u32 = 100;
@@ -83,6 +85,11 @@ pub enum Effect {
         status: u16,
         /// As in `Answer`.
         fields: Range<usize>,
+    },
+    /// The end of an exchange without a response, or without the rest of it.
+    Drop {
+        /// The worker's tag of the exchange.
+        tag: u64,
     },
     /// A piece of the body.
     Data {
@@ -145,6 +152,13 @@ pub enum Effect {
         channel: Range<usize>,
         /// The message.
         data: Range<usize>,
+    },
+    /// A queue has got a value, for which a coroutine of this worker waits.
+    QueueFilled {
+        /// The worker.
+        worker: u32,
+        /// The queue, by its place in `Facts::queues`.
+        queue: usize,
     },
     /// A call of the server API of a push hub, whose result goes to `Vm::complete`.
     Push {
@@ -281,12 +295,16 @@ pub struct Facts {
     pub settings: Vec<u8>,
     /// The seed of `math.random`.
     pub seed: u64,
+    /// The random bytes of `tide.crypto`.
+    pub randomness: Randomness,
     /// The number of the VM among all VMs that this worker has had.
     pub life: u32,
     /// The number in the ids of clients: the number of the first VM in the series of VMs that have handed over these clients.
     pub client_life: u32,
     /// The dictionaries of the application, by name.
     pub shared: Vec<(String, Arc<Dictionary>)>,
+    /// The queues that the application uses, by name.
+    pub queues: Vec<(String, Arc<Queue>)>,
     /// The names of the push hubs.
     pub hubs: Arc<[String]>,
     /// The names of the pools to which the application may send requests.
@@ -295,6 +313,32 @@ pub struct Facts {
     pub layer: Option<Layer>,
     /// The scripts of the phases besides the script of the application, by name. Only for the layer `Ngx`.
     pub phases: Vec<(String, Script)>,
+}
+
+/// Replaces all bytes by random ones. Returns false if there are none.
+type Fill = dyn Fn(&mut [u8]) -> bool;
+
+/// Random bytes that nobody can guess, from the worker.
+#[derive(Clone)]
+pub struct Randomness(Rc<Fill>);
+
+impl Randomness {
+    /// Random bytes by this function, which returns false if it cannot provide any.
+    #[must_use]
+    pub fn new(fill: impl Fn(&mut [u8]) -> bool + 'static) -> Self {
+        Self(Rc::new(fill))
+    }
+
+    /// Replaces all bytes by random ones. Returns false if there are none.
+    pub(crate) fn fill(&self, bytes: &mut [u8]) -> bool {
+        (self.0)(bytes)
+    }
+}
+
+impl fmt::Debug for Randomness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Randomness")
+    }
 }
 
 /// An interface besides the module `tide`.
@@ -380,6 +424,8 @@ pub(crate) struct Host {
     pub(crate) sockets: Sockets,
     /// The sockets for datagrams.
     pub(crate) datagrams: Datagrams,
+    /// The coroutines that wait for a value of a queue, by the place of the queue, oldest first. Some may be stale.
+    pub(crate) queue_waiters: Vec<VecDeque<TaskId>>,
     /// How many digests for keys of WebSocket connections were drawn.
     pub(crate) drawn: u64,
     /// Keys of frames that were drawn and not used.
@@ -390,10 +436,12 @@ pub(crate) struct Host {
     pub(crate) is_starting: bool,
     /// The worker's tags of requests whose coroutines were cancelled, until `Vm::take_cancelled`.
     pub(crate) cancelled: Vec<u64>,
+    /// Coroutines of `on_log` that wait.
+    pub(crate) waiting_logs: usize,
     /// The coroutine of the broadcast that is being delivered, while it waits.
     pub(crate) broadcast: TaskId,
     /// Clients whose `on_open` has not ended: each keeps a request.
-    opening: usize,
+    pub(crate) opening: usize,
     /// The handlers of the script: one bit for each handler.
     pub(crate) handlers: u32,
     /// Lines logged in this callback.
@@ -432,11 +480,13 @@ impl Host {
             requests_max: bounds.requests_max,
             sockets: Sockets::default(),
             datagrams: Datagrams::default(),
+            queue_waiters: Vec::new(),
             drawn: 0,
             mask_keys: Vec::new(),
             owner: Owner::Application,
             is_starting: false,
             cancelled: Vec::new(),
+            waiting_logs: 0,
             broadcast: Id::NONE,
             opening: 0,
             handlers: 0,
@@ -451,6 +501,12 @@ impl Host {
     pub(crate) fn add_dictionary(&mut self, name: String) -> usize {
         self.facts.shared.push((name, Arc::new(Dictionary::new(TEST_DICTIONARY_BYTES))));
         self.facts.shared.len() - 1
+    }
+
+    /// Adds a queue that a test uses. Returns its number.
+    pub(crate) fn add_queue(&mut self, name: String) -> usize {
+        self.facts.queues.push((name, Arc::new(Queue::new(TEST_DICTIONARY_BYTES))));
+        self.facts.queues.len() - 1
     }
 
     /// The time that scripts see.
@@ -655,6 +711,22 @@ impl Host {
         Ok(())
     }
 
+    /// Ends an exchange without a response, or without the rest of it.
+    pub(crate) fn drop_response(&mut self, id: ScriptRequestId) -> Result<(), &'static str> {
+        let exchange = self.exchanges.get_mut(id).ok_or(ENDED)?;
+        match exchange.response {
+            Response::Ended => return Err(ENDED),
+            Response::Expected | Response::Begun if exchange.flow.is_some() => {
+                return Err(HEAD_SENT);
+            }
+            Response::Expected | Response::Begun => {}
+        }
+        exchange.response = Response::Ended;
+        exchange.written.clear();
+        self.outbox.effects.push(Effect::Drop { tag: exchange.tag });
+        Ok(())
+    }
+
     /// A handler of a request begins. `at_return`: the effect of its return.
     pub(crate) fn note_handler(&mut self, id: ScriptRequestId, at_return: AtReturn) {
         if let Some(exchange) = self.exchanges.get_mut(id) {
@@ -692,152 +764,6 @@ impl Host {
     pub(crate) fn has_ended(&self, id: ScriptRequestId) -> bool {
         self.exchanges.get(id).is_none_or(|exchange| exchange.response == Response::Ended)
     }
-}
-
-/// WebSocket clients.
-impl Host {
-    /// Takes over a client.
-    pub(crate) fn open_client(&mut self, tag: u64) -> Option<ClientId> {
-        let (task, request) = (Id::NONE, Id::NONE);
-        let client = Client { tag, is_open: true, is_reserved: false, task, queued: 0, request };
-        self.clients.insert(client).ok()
-    }
-
-    /// `on_open` of a client begins, with this request.
-    pub(crate) fn begin_opening(&mut self, id: ClientId, request: ScriptRequestId) {
-        if let Some(client) = self.clients.get_mut(id) {
-            client.request = request;
-            self.opening += 1;
-        }
-    }
-
-    /// `on_open` of a client has ended. Does nothing if it had ended before.
-    pub(crate) fn end_opening(&mut self, id: ClientId) {
-        if let Some(client) = self.clients.get_mut(id)
-            && !client.request.is_none()
-        {
-            let request = core::mem::replace(&mut client.request, Id::NONE);
-            self.opening -= 1;
-            self.close(request);
-        }
-    }
-
-    /// The connection of a client has ended: its handler is cancelled if it waits.
-    pub(crate) fn cancel_handler(&mut self, id: ClientId) {
-        self.end_opening(id);
-        if let Some(client) = self.clients.get_mut(id) {
-            let task = core::mem::replace(&mut client.task, Id::NONE);
-            self.schedule.cancel(task);
-        }
-    }
-
-    /// The worker's tag of a client whose connection is open.
-    pub(crate) fn client(&self, id: ClientId) -> Result<u64, &'static str> {
-        match self.clients.get(id) {
-            Some(client) if client.is_open => Ok(client.tag),
-            _ => Err("the connection is closed"),
-        }
-    }
-
-    /// Sends a message.
-    pub(crate) fn send(
-        &mut self,
-        id: ClientId,
-        data: &[u8],
-        is_text: bool,
-    ) -> Result<(), &'static str> {
-        let tag = self.client(id)?;
-        self.check_message(data, is_text)?;
-        if let Some(client) = self.clients.get_mut(id) {
-            client.queued += data.len();
-        }
-        let data = self.outbox.push(data);
-        self.outbox.effects.push(Effect::Send { tag, is_text, data });
-        Ok(())
-    }
-
-    fn check_message(&self, data: &[u8], is_text: bool) -> Result<(), &'static str> {
-        if is_text && core::str::from_utf8(data).is_err() {
-            return Err("a text message must be UTF-8; send it as \"binary\"");
-        }
-        match self.outbox.bytes.len() + data.len() > OUTPUT_BYTES_MAX {
-            true => Err(TOO_MUCH),
-            false => Ok(()),
-        }
-    }
-
-    /// Whether another VM of the application on the same worker may have clients: a VM with earlier or with later code.
-    pub(crate) fn has_other_vms(&self) -> bool {
-        self.retires_at.is_some() || self.reserved > 0
-    }
-
-    /// Sends a message to a client of another VM.
-    pub(crate) fn send_remote(
-        &mut self,
-        to: RemoteClient,
-        data: &[u8],
-        is_text: bool,
-    ) -> Result<(), &'static str> {
-        self.check_message(data, is_text)?;
-        let data = self.outbox.push(data);
-        self.outbox.effects.push(Effect::SendRemote { to, is_text, data });
-        Ok(())
-    }
-
-    /// Sends a message to the subscribers of a channel, in all VMs.
-    pub(crate) fn broadcast(&mut self, channel: &[u8], data: &[u8]) -> Result<(), &'static str> {
-        self.check_message(data, false)?;
-        let (channel, data) = (self.outbox.push(channel), self.outbox.push(data));
-        self.outbox.effects.push(Effect::Broadcast { channel, data });
-        Ok(())
-    }
-
-    /// Ends a connection of a client of another VM.
-    pub(crate) fn close_remote(
-        &mut self,
-        to: RemoteClient,
-        code: u32,
-        reason: &[u8],
-    ) -> Result<(), &'static str> {
-        check_close(code, reason)?;
-        let reason = self.outbox.push(reason);
-        self.outbox.effects.push(Effect::CloseRemote { to, code: code as u16, reason });
-        Ok(())
-    }
-
-    /// Ends a connection.
-    pub(crate) fn close_connection(
-        &mut self,
-        id: ClientId,
-        code: u32,
-        reason: &[u8],
-    ) -> Result<(), &'static str> {
-        let tag = self.client(id)?;
-        check_close(code, reason)?;
-        self.note_closed(id);
-        let reason = self.outbox.push(reason);
-        self.outbox.effects.push(Effect::Close { tag, code: code as u16, reason });
-        Ok(())
-    }
-
-    /// No more messages are delivered to a client.
-    pub(crate) fn note_closed(&mut self, id: ClientId) {
-        if let Some(client) = self.clients.get_mut(id) {
-            client.is_open = false;
-        }
-    }
-}
-
-/// Checks the contents of a Close frame.
-fn check_close(code: u32, reason: &[u8]) -> Result<(), &'static str> {
-    // RFC 6455 section 7.4: codes that an endpoint may send.
-    if !matches!(code, 1000 | 1001 | 1003 | 1007..=1014 | 3000..=4999) {
-        return Err("the code must be 1000, 1001, 1003, 1007 to 1014 or 3000 to 4999");
-    }
-    if reason.len() > CLOSE_REASON_BYTES_MAX || core::str::from_utf8(reason).is_err() {
-        return Err("the reason must be UTF-8 of up to 123 bytes");
-    }
-    Ok(())
 }
 
 /// The error of an operation on a response that is complete or whose client has left.

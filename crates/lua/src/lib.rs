@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 mod body;
+mod clients;
 mod datagrams;
 mod digest;
 mod encoding;
@@ -19,6 +20,7 @@ mod host;
 mod operations;
 mod outgoing;
 mod pattern;
+mod queue;
 mod regex;
 mod reply;
 mod schedule;
@@ -34,10 +36,11 @@ pub use engine::{Budget, Excess, Failure};
 pub use exchange::{ClientName, Origin, Rewritten, fields_of};
 pub use host::{
     ClientId, EXCHANGES_MAX, Effect, Facts, FindModule, Layer, Level, OUTPUT_BYTES_MAX, Outbox,
-    RemoteClient, ScriptRequestId,
+    Randomness, RemoteClient, ScriptRequestId,
 };
 pub use operations::OperationId;
 pub use outgoing::{Outgoing, Response};
+pub use queue::Queue;
 pub use reply::ReplyHead;
 pub use shared::Dictionary;
 pub use sockets::{Socket, SocketId};

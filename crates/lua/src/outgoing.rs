@@ -17,7 +17,7 @@ use crate::operations::{OperationId, OperationKind};
 /// Maximum number of bytes of a path with its query.
 const TARGET_BYTES_MAX: usize = 8 * 1024;
 /// Maximum number of bytes of a method.
-const METHOD_BYTES_MAX: usize = 32;
+pub(crate) const METHOD_BYTES_MAX: usize = 32;
 /// Maximum value of `body_max`.
 const RESPONSE_BYTES_MAX: usize = 16 * 1024 * 1024;
 

@@ -39,6 +39,8 @@ pub(crate) enum Owner {
     Job(JobId),
     /// A broadcast of a layer. A VM delivers one broadcast at a time.
     Broadcast,
+    /// `on_log` of a request that has ended.
+    Log,
     /// The application: `on_start`, `on_close`, and handlers that continue after their response.
     Application,
 }
@@ -64,6 +66,8 @@ pub(crate) enum Wait {
     Socket(SocketId, bool, Moment),
     /// A datagram of this socket, or its opening; up to this time.
     Datagram(DatagramSocketId, Moment),
+    /// A value of the queue with this number; up to this time.
+    Queue(usize, Moment),
 }
 
 /// Why a task continues.
@@ -217,6 +221,11 @@ impl Schedule {
     /// Whether a coroutine waits.
     pub(crate) fn has_task(&self, id: TaskId) -> bool {
         self.tasks.get(id).is_some()
+    }
+
+    /// Whether a coroutine waits and nothing has woken it.
+    pub(crate) fn is_asleep(&self, id: TaskId) -> bool {
+        self.tasks.get(id).is_some_and(|task| !task.is_ready)
     }
 
     /// Whether one more coroutine may wait.
@@ -478,7 +487,7 @@ impl Schedule {
             }
         }
         let is_own = |task: &Task| match task.owner {
-            Owner::Job(_) | Owner::Broadcast | Owner::Application => true,
+            Owner::Job(_) | Owner::Broadcast | Owner::Log | Owner::Application => true,
             Owner::Request(_) | Owner::Client(_) => false,
         };
         let waits = self.tasks.iter().filter(|(_, task)| is_own(task) && task.operation.is_none());

@@ -20,7 +20,7 @@ const PART_BYTES_MIN: usize = 256 * 1024;
 /// The cost of an entry besides its key and value.
 const ENTRY_COST_BYTES: usize = 128;
 /// The cost of an element of a list besides its bytes.
-const ELEMENT_COST_BYTES: usize = 32;
+pub(crate) const ELEMENT_COST_BYTES: usize = 32;
 /// A list may have room for twice its length and this number of elements.
 const LIST_SPARE_MAX: usize = 16;
 /// Maximum number of bytes of a value.
@@ -122,7 +122,7 @@ impl core::fmt::Debug for Dictionary {
 }
 
 impl Value {
-    fn cost(&self) -> usize {
+    pub(crate) fn cost(&self) -> usize {
         match self {
             Self::Boolean(_) | Self::Number(_) => 0,
             Self::Bytes(bytes) => bytes.len(),

@@ -201,9 +201,11 @@ impl Host {
         match self.owner {
             Owner::Client(client) => Keeper::Client(client),
             Owner::Application if self.is_starting => Keeper::Application,
-            Owner::Application | Owner::Broadcast | Owner::Request(_) | Owner::Job(_) => {
-                Keeper::Run(self.schedule.run)
-            }
+            Owner::Application
+            | Owner::Broadcast
+            | Owner::Log
+            | Owner::Request(_)
+            | Owner::Job(_) => Keeper::Run(self.schedule.run),
         }
     }
 

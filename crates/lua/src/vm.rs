@@ -127,6 +127,8 @@ struct Continuation {
 pub const TEST: &str = "the test";
 /// The name of `on_start` in messages.
 pub(crate) const ON_START: &str = "on_start";
+/// Maximum number of calls of `on_log` that wait.
+const WAITING_LOGS_MAX: usize = 1024;
 /// The name of jobs in messages.
 const JOB: &str = "a function of tide.timer or tide.spawn";
 
@@ -155,12 +157,15 @@ const NGX_PRELUDE: [(&core::ffi::CStr, &[u8]); 8] = [
 ];
 
 /// The chunks of the prelude, in order.
-const PRELUDE: [(&core::ffi::CStr, &[u8]); 14] = [
+const PRELUDE: [(&core::ffi::CStr, &[u8]); 17] = [
     (c"=tidegate", include_bytes!("prelude/sandbox.lua")),
     (c"=tidegate", include_bytes!("prelude/tide.lua")),
+    (c"=tidegate", include_bytes!("prelude/crypto.lua")),
     (c"=tidegate", include_bytes!("prelude/http.lua")),
     (c"=tidegate", include_bytes!("prelude/clients.lua")),
+    (c"=tidegate", include_bytes!("prelude/channels.lua")),
     (c"=tidegate", include_bytes!("prelude/shared.lua")),
+    (c"=tidegate", include_bytes!("prelude/queues.lua")),
     (c"=tidegate", include_bytes!("prelude/jobs.lua")),
     (c"=tidegate", include_bytes!("prelude/push.lua")),
     (c"=tidegate", include_bytes!("prelude/outgoing.lua")),
@@ -325,6 +330,7 @@ impl Vm {
     pub fn stop(&mut self) -> CallbackEnd {
         self.run_owed();
         self.engine.host().schedule.clear();
+        self.engine.host().waiting_logs = 0;
         self.forget_dropped();
         let verdict = match self.has(Handler::Stop) {
             true => self.run(Entry::Stop, (Owner::Application, "on_stop"), &[]),
@@ -380,9 +386,19 @@ impl Vm {
         self.engine.host().exchange(id).ok()?.reply.take()
     }
 
-    /// Runs `on_log` for a request that has ended. `record` is a JSON object. It cannot wait.
+    /// Whether `on_log` may run: a bounded number of them waits.
+    #[must_use]
+    pub fn can_log(&self) -> bool {
+        self.engine.peek().waiting_logs < WAITING_LOGS_MAX
+    }
+
+    /// Runs `on_log` for a request that has ended. `record` is a JSON object. The log phase of the layer `Ngx` cannot wait.
     pub fn log(&mut self, record: &[u8]) -> CallbackEnd {
-        self.run_at_once(Entry::Log, (Owner::Application, "on_log"), &[Argument::Bytes(record)])
+        let (owner, arguments) = ((Owner::Log, "on_log"), [Argument::Bytes(record)]);
+        match self.engine.peek().facts.layer {
+            Some(Layer::Ngx) => self.run_at_once(Entry::Log, owner, &arguments),
+            Some(Layer::Lapps) | None => self.run(Entry::Log, owner, &arguments),
+        }
     }
 
     /// Runs a callback that cannot wait.
@@ -614,7 +630,11 @@ impl Vm {
             let host = self.engine.host();
             host.end_sockets_of(Keeper::Run(host.schedule.run));
             match owner {
-                Owner::Job(_) | Owner::Request(_) | Owner::Broadcast | Owner::Application => {}
+                Owner::Job(_)
+                | Owner::Request(_)
+                | Owner::Broadcast
+                | Owner::Log
+                | Owner::Application => {}
                 Owner::Client(client) => self.engine.host().end_opening(client),
             }
         }

@@ -22,7 +22,7 @@ impl Host {
         let due = match wait {
             Wait::Nothing | Wait::End => Moment::NEVER,
             Wait::Until(at) | Wait::Job(_, at) => at,
-            Wait::Socket(_, _, at) | Wait::Datagram(_, at) => at,
+            Wait::Socket(_, _, at) | Wait::Datagram(_, at) | Wait::Queue(_, at) => at,
             Wait::Drain(_) | Wait::Body(_) | Wait::Operation(_) => Moment::NEVER,
         };
         let at_due = if matches!(wait, Wait::Until(_)) { Wake::Slept } else { Wake::Due };
@@ -40,6 +40,7 @@ impl Host {
             Wait::Operation(operation) => self.await_operation(operation, task),
             Wait::Socket(socket, is_read, _) => self.await_socket(socket, is_read, task),
             Wait::Datagram(socket, _) => self.await_datagram(socket, task),
+            Wait::Queue(queue, _) => self.await_queue(queue, task),
             Wait::Job(job, _) => {
                 if !self.schedule.await_job(task, job) {
                     self.schedule.wake(task, Wake::Done);
@@ -63,6 +64,7 @@ impl Host {
                 }
             }
             Owner::Broadcast => self.broadcast = task,
+            Owner::Log => self.waiting_logs += 1,
             Owner::Job(_) | Owner::Application => {}
         }
         true
@@ -83,6 +85,7 @@ impl Host {
                 }
             }
             Owner::Broadcast => self.broadcast = Id::NONE,
+            Owner::Log => self.waiting_logs -= 1,
             Owner::Job(_) | Owner::Application => {}
         }
     }
@@ -98,7 +101,9 @@ impl Host {
                 Some(client) => CallbackOwner::Client { tag: client.tag },
                 None => CallbackOwner::Application,
             },
-            Owner::Job(_) | Owner::Broadcast | Owner::Application => CallbackOwner::Application,
+            Owner::Job(_) | Owner::Broadcast | Owner::Log | Owner::Application => {
+                CallbackOwner::Application
+            }
         }
     }
 

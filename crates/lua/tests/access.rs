@@ -36,6 +36,8 @@ fn changes(rewritten: &Rewritten) -> String {
 fn hook_changes_the_request() {
     for (body, expected) in [
         ("", "GET /a?b=1 None"),
+        ("request:set_method('POST')", "POST /a?b=1 None"),
+        ("request:set_method('GET')", "GET /a?b=1 None"),
         ("request:set_path('/c')", "GET /c?b=1 None"),
         ("request:set_query(nil)", "GET /a None"),
         ("request:set_query('x=y')", "GET /a?x=y None"),
@@ -56,6 +58,30 @@ fn hook_changes_the_request() {
         assert_eq!(changes(&rewritten), expected, "{body}");
         assert_eq!(rewritten.has_path, body.contains("set_path"), "{body}");
         assert_eq!(rewritten.fields.drops("x-one"), body.contains("One"), "{body}");
+    }
+}
+
+#[test]
+fn hook_changes_the_host() {
+    let (verdict, rewritten, _) = run("request:set_host('b.example:8080')");
+    assert_eq!(verdict, CallbackEnd::Done);
+    assert_eq!(rewritten.head.lend().host, Some("b.example:8080"));
+    let read = "request:set_host('[::1]'):set_method('PATCH') response:finish(request.method .. ' ' .. request.host)";
+    assert_eq!(run(read).2, Some((200, "PATCH [::1]".to_owned())));
+}
+
+#[test]
+fn method_that_decides_about_the_content_stays() {
+    let text = "return { on_access = function(request) request:set_method('GET') end }";
+    let mut app = App::load(text, &TIMED);
+    for head in [
+        "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+    ] {
+        let id = app.open_hook(head, &[]);
+        assert!(matches!(app.vm.access(id), CallbackEnd::Failed(_)), "{head}");
+        app.vm.close_request(id);
     }
 }
 
@@ -94,6 +120,16 @@ fn hook_that_uses_the_response_answers_the_request() {
 #[test]
 fn wrong_changes_are_errors() {
     for (body, error) in [
+        ("request:set_method('HEAD')", "HEAD, CONNECT and TRACE can be neither"),
+        ("request:set_method('CONNECT')", "HEAD, CONNECT and TRACE can be neither"),
+        ("request:set_method('A B')", "must be a token"),
+        ("request:set_method('')", "must be a token"),
+        ("request:set_method(('A'):rep(33))", "must be a token"),
+        ("request:set_host('a b')", "the host must be a name"),
+        ("request:set_host('')", "the host must be a name"),
+        ("request:set_host('a/b')", "the host must be a name"),
+        ("request:set_host('a:70000')", "the host must be a name"),
+        ("request:set_host(('a'):rep(2000))", "the host must be a name"),
         ("request:set_path('a')", "one slash"),
         ("request:set_path('/a b')", "percent-encode"),
         ("request:set_path(5)", "bad argument #1 to 'set_path' (string expected"),

@@ -10,11 +10,14 @@ use harness::{App, TIMED};
 const ANNOTATIONS: &str = include_str!("../../../apps/tide.d.lua");
 
 /// The chunks of the prelude that define the API, and the tables in which they define it.
-const PRELUDE: [&str; 11] = [
+const PRELUDE: [&str; 14] = [
     include_str!("../src/prelude/tide.lua"),
+    include_str!("../src/prelude/crypto.lua"),
     include_str!("../src/prelude/http.lua"),
     include_str!("../src/prelude/clients.lua"),
+    include_str!("../src/prelude/channels.lua"),
     include_str!("../src/prelude/shared.lua"),
+    include_str!("../src/prelude/queues.lua"),
     include_str!("../src/prelude/jobs.lua"),
     include_str!("../src/prelude/push.lua"),
     include_str!("../src/prelude/outgoing.lua"),
@@ -25,7 +28,7 @@ const PRELUDE: [&str; 11] = [
 ];
 /// The chunk of tests, whose clients and responses are described as types.
 const TEST_PRELUDE: &str = include_str!("../src/prelude/test.lua");
-const TABLES: [&str; 25] = [
+const TABLES: [&str; 27] = [
     "tide",
     "request",
     "response",
@@ -33,6 +36,7 @@ const TABLES: [&str; 25] = [
     "remote",
     "job",
     "dictionary",
+    "queue",
     "hub",
     "test",
     "reply",
@@ -51,9 +55,10 @@ const TABLES: [&str; 25] = [
     "log",
     "base64",
     "url",
+    "crypto",
 ];
 /// Names that the prelude defines in loops and tables.
-const OTHERS: [&str; 32] = [
+const OTHERS: [&str; 33] = [
     "dictionary.set",
     "dictionary.add",
     "dictionary.replace",
@@ -86,6 +91,7 @@ const OTHERS: [&str; 32] = [
     "tide.config",
     "tide.worker",
     "tide.shared",
+    "tide.queue",
 ];
 
 /// `function TABLE:NAME` and `function TABLE.NAME` at the beginnings of lines.
@@ -112,7 +118,7 @@ fn annotations_name_the_functions_of_the_prelude() {
         let name = name.replacen("P.tide.", "tide.", 1);
         match table {
             "timer" | "http" | "websocket" | "udp" | "dns" | "json" | "cbor" | "log" | "base64"
-            | "url" => defined.insert(format!("tide.{name}")),
+            | "url" | "crypto" => defined.insert(format!("tide.{name}")),
             "P" if !name.starts_with("tide.") => continue,
             table if table == "P" || TABLES.contains(&table) => defined.insert(name),
             _ => continue,
@@ -148,6 +154,7 @@ fn annotated_names_exist() {
     }
     for (table, value) in [
         ("dictionary", "tide.shared.cache"),
+        ("queue", "tide.queue.jobs"),
         ("hub", "tide.push.live"),
         ("job", "tide.spawn(print)"),
         ("socket", "tide.tcp()"),

@@ -185,6 +185,26 @@ fn queues_keep_messages_in_order() {
 }
 
 #[test]
+fn services_share_queues_that_they_list() {
+    let mut app = reactive(
+        "local queue = mqr.create('jobs')
+        if message == 'get' then return ws:send(handler, 1, queue:recv().n) end
+        return queue:post({ n = message })",
+        "{}",
+    );
+    let (one, other) = (open(&mut app, 1), open(&mut app, 2));
+    assert_eq!(app.vm.message(one, b"get", true), CallbackEnd::Waiting);
+    app.effects();
+    send(&mut app, other, b"7", true);
+    assert_eq!(core::mem::take(&mut app.filled), [(0, 0)]);
+    let queue = app.vm.queue(0).cloned().expect("the queue");
+    assert!(app.vm.note_queue(&queue));
+    app.advance(0);
+    app.effects();
+    assert_eq!(app.sent, ["1 text 7"]);
+}
+
+#[test]
 fn standalone_instances_run_and_restart_after_an_error() {
     let text = "test = { runs = 0 }
         function test.init() test.runs = test.runs + 1 end

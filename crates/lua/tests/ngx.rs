@@ -83,6 +83,16 @@ fn exit_ends_the_script_even_in_pcall_and_in_coroutines() {
 }
 
 #[test]
+fn exit_444_drops_the_request() {
+    for content in ["ngx.exit(444) ngx.say('b')", "ngx.say('a') ngx.flush() ngx.exit(444)"] {
+        let mut app = load(content, &[]);
+        let (end, response) = app.get("/");
+        assert_eq!((end, response), (CallbackEnd::Done, None), "{content}");
+        assert_eq!(app.sent, ["9 dropped"], "{content}");
+    }
+}
+
+#[test]
 fn error_of_a_script_fails_its_request() {
     for (content, error) in [
         ("error('oops')", "app.lua:1: oops"),

@@ -131,15 +131,39 @@ fn head_cannot_be_used_after_the_hook() {
 }
 
 #[test]
-fn log_hook_gets_the_record_and_cannot_wait() {
+fn log_hook_gets_the_record_and_may_wait() {
     let script = "return { on_log = function(record)
-        tide.log.info(record.status + 1, record.target, (select(2, tide.sleep(1))))
         if record.status == 500 then error('x') end
+        tide.sleep(1)
+        tide.log.info(record.status + 1, record.target)
     end }";
     let mut app = App::load(script, &TIMED);
-    assert_eq!(app.vm.log(b"{\"status\":200,\"target\":\"/a\"}"), CallbackEnd::Done);
+    assert_eq!(app.vm.log(b"{\"status\":200,\"target\":\"/a\"}"), CallbackEnd::Waiting);
     assert!(matches!(app.vm.log(b"{\"status\":500}"), CallbackEnd::Failed(_)));
+    app.advance(999);
     app.effects();
-    assert!(app.log[0].starts_with("Info 201 /a functions that wait cannot"), "{:?}", app.log);
+    assert_eq!(app.log, [""; 0]);
+    assert_eq!(app.advance(1)[0].what, "on_log");
+    app.effects();
+    assert_eq!(app.log, ["Info 201 /a"]);
+    assert_eq!(app.vm.waiting(), 0);
+}
+
+#[test]
+fn calls_of_the_log_hook_that_wait_are_bounded() {
+    let script = "return { on_log = function(record) tide.sleep(record.seconds) end }";
+    let mut app = App::load(script, &TIMED);
+    for seconds in ["1", "100"] {
+        let record = format!("{{\"seconds\":{seconds}}}");
+        for _ in 0..1024 {
+            assert!(app.vm.can_log());
+            assert_eq!(app.vm.log(record.as_bytes()), CallbackEnd::Waiting);
+        }
+        assert!(!app.vm.can_log());
+        app.advance(1000);
+        assert_eq!(app.vm.can_log(), seconds == "1");
+    }
+    app.vm.stop();
+    assert!(app.vm.can_log());
     assert_eq!(app.vm.waiting(), 0);
 }

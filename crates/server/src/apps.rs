@@ -16,12 +16,13 @@ use tidegate_config::findings::Finding;
 use tidegate_config::model::{Config, LuaApp, LuaSetting, Route};
 use tidegate_lua::{
     Bounds, Budget, CallbackEnd, ClientId, Dictionary, Excess, Facts, Failure, FindModule, Handler,
-    OperationId, Outbox, Response, Script, Vm,
+    OperationId, Outbox, Queue, Response, Script, Vm,
 };
 
 use crate::broadcasts::Broadcasts;
 use crate::figures::AppFigures;
 use crate::log;
+use crate::randomness::{of_scripts, of_simulated_scripts};
 use crate::retired::{RETIRED_FROM, Retired};
 pub use crate::scripts::{Program, Scripts, read};
 use crate::scripts::{finding, layer_of};
@@ -60,13 +61,15 @@ pub fn check(config: &Config) -> Vec<Finding> {
     config.lua.iter().enumerate().filter_map(fails).collect()
 }
 
-/// Loads a script on this thread, with separate dictionaries: a script that is refused changes nothing. Returns what is wrong
+/// Loads a script on this thread, with separate dictionaries and queues: a script that is refused changes nothing. Returns what is wrong
 /// with it.
 pub(crate) fn fault_of(config: &Config, index: usize, program: &Arc<Program>) -> Option<String> {
     let app = &config.lua[index];
     let (bounds, mut facts, find) = environment(app, program, Meter::Time, Place::ONLY, 0);
     let empty = |(name, bytes): &(String, usize)| (name.clone(), Arc::new(Dictionary::new(*bytes)));
     facts.shared = app.shared.iter().map(empty).collect();
+    let empty = |(name, bytes): &(String, usize)| (name.clone(), Arc::new(Queue::new(*bytes)));
+    facts.queues = app.queues.iter().map(empty).collect();
     match Vm::load(&program.script, &bounds, facts, find) {
         Ok(mut vm) => lack(config, index, &mut vm).map(str::to_owned),
         Err(failure) => Some(failure.message),
@@ -142,15 +145,21 @@ fn environment(
         jobs_max: app.timers_max,
         requests_max: app.requests_max,
     };
+    let randomness = match meter {
+        Meter::Time => of_scripts(),
+        Meter::Instructions(_) => of_simulated_scripts(seed, (place.worker.0, place.life)),
+    };
     let facts = Facts {
         app: app.name.clone(),
         worker: place.worker.0,
         workers: place.worker.1,
         settings: settings_as_json(app),
         seed,
+        randomness,
         life: place.life,
         client_life: place.client_life,
         shared: program.shared.clone(),
+        queues: program.queues.clone(),
         hubs: Arc::clone(&program.hubs),
         pools: app.pools.clone(),
         layer: app.layer.map(layer_of),
@@ -583,6 +592,13 @@ impl Apps {
     /// The settings of an application.
     pub(crate) fn settings(&self, app: usize) -> Option<&LuaApp> {
         self.app(app).map(|app| &*app.config)
+    }
+
+    /// A queue has got a value: lets one coroutine that waits for it continue. Returns false if none waits on this worker.
+    pub(crate) fn note_queue(&mut self, queue: &Arc<Queue>) -> bool {
+        let retired = self.retired.iter_mut().map(|old| &mut old.app);
+        let mut vms = self.apps.iter_mut().chain(retired).filter_map(|app| app.vm.as_mut());
+        vms.any(|vm| vm.note_queue(queue))
     }
 
     /// Takes the effects of the last callback; give the outbox back with `put_outbox`.

@@ -12,7 +12,7 @@ use tidegate_config::arrange::Arranged;
 use tidegate_config::findings::{Finding, Owner};
 use tidegate_config::model::{Config, LuaApp, LuaLayer};
 use tidegate_config::report::Kind;
-use tidegate_lua::{Dictionary, Layer, Script};
+use tidegate_lua::{Dictionary, Layer, Queue, Script};
 
 use crate::apps;
 use crate::files;
@@ -35,6 +35,8 @@ pub struct Program {
     pub(crate) phases: Vec<(String, Script)>,
     /// The dictionaries, by name.
     pub(crate) shared: Vec<(String, Arc<Dictionary>)>,
+    /// The queues, by name.
+    pub(crate) queues: Vec<(String, Arc<Queue>)>,
     /// The names of the push hubs.
     pub(crate) hubs: Arc<[String]>,
     /// The modules that VMs have required, by name. Locked only when a VM requires a module for the first time.
@@ -44,12 +46,12 @@ pub struct Program {
 impl Program {
     /// An application with nothing but its script.
     pub(crate) fn alone(script: Script) -> Self {
-        Self::new(Texts { script, phases: Vec::new() }, Vec::new(), Arc::new([]))
+        Self::new(Texts { script, phases: Vec::new() }, (Vec::new(), Vec::new()), Arc::new([]))
     }
 
-    fn new(texts: Texts, shared: Vec<(String, Arc<Dictionary>)>, hubs: Arc<[String]>) -> Self {
+    fn new(texts: Texts, (shared, queues): Stores, hubs: Arc<[String]>) -> Self {
         let Texts { script, phases } = texts;
-        Self { script, phases, shared, hubs, modules: Mutex::default() }
+        Self { script, phases, shared, queues, hubs, modules: Mutex::default() }
     }
 
     /// The module of this name in the folder of the script: `a.b` is `a/b.lua` or `a/b/init.lua`.
@@ -116,9 +118,13 @@ impl Texts {
 pub fn read(config: &Config) -> Result<Scripts, Vec<Finding>> {
     let mut findings = Vec::new();
     let mut scripts = Vec::new();
+    let mut queues = Queues::default();
     for (index, app) in config.lua.iter().enumerate() {
         match Texts::read(app) {
-            Ok(texts) => scripts.push(Some(Arc::new(program(config, app, texts, &mut Vec::new())))),
+            Ok(texts) => {
+                let program = program(config, app, texts, (&mut Vec::new(), &mut queues));
+                scripts.push(Some(Arc::new(program)));
+            }
             Err(what) => findings.push(finding(index, app, what)),
         }
     }
@@ -158,6 +164,7 @@ pub(crate) fn renew(before: (&Config, &Scripts), next: &Arranged) -> Result<Rene
     let config = &next.config;
     let (mut scripts, mut changed, mut notes) = (Vec::new(), Vec::new(), Vec::new());
     let mut refusal = Refusal { findings: Vec::new(), paths: Vec::new() };
+    let mut queues = Queues::of(before);
     for (index, app) in config.lua.iter().enumerate() {
         if !next.file_apps.contains(&index) {
             scripts.push(None);
@@ -181,7 +188,7 @@ pub(crate) fn renew(before: (&Config, &Scripts), next: &Arranged) -> Result<Rene
         let mut kept = earlier.map_or(Vec::new(), |(earlier, settings)| {
             settings.shared.iter().cloned().zip(earlier.shared.iter().cloned()).collect()
         });
-        let program = Arc::new(program(config, app, texts, &mut kept));
+        let program = Arc::new(program(config, app, texts, (&mut kept, &mut queues)));
         let wrong = apps::fault_of(config, index, &program);
         refusal.findings.extend(wrong.map(|what| finding(index, app, what)));
         refusal.paths.extend(program.paths());
@@ -201,17 +208,46 @@ pub(crate) fn paths(scripts: &Scripts) -> Vec<PathBuf> {
 
 /// A dictionary's name and size, and the dictionary.
 type Kept = ((String, usize), (String, Arc<Dictionary>));
+/// The dictionaries and the queues of a program, by name.
+type Stores = (Vec<(String, Arc<Dictionary>)>, Vec<(String, Arc<Queue>)>);
+
+/// The queues of the process, by name and size: applications that list the same queue share it.
+#[derive(Default)]
+struct Queues(BTreeMap<(String, usize), Arc<Queue>>);
+
+impl Queues {
+    /// The queues of the applications before a reload.
+    fn of((config, scripts): (&Config, &Scripts)) -> Self {
+        let of_app = |(app, program): (&LuaApp, &Option<Arc<Program>>)| {
+            let queues = program.as_ref().map_or(Vec::new(), |program| program.queues.clone());
+            app.queues.clone().into_iter().zip(queues.into_iter().map(|(_, queue)| queue))
+        };
+        Self(config.lua.iter().zip(scripts.iter()).flat_map(of_app).collect())
+    }
+
+    fn get(&mut self, name: &str, bytes: usize) -> Arc<Queue> {
+        let queue = self.0.entry((name.to_owned(), bytes));
+        Arc::clone(queue.or_insert_with(|| Arc::new(Queue::new(bytes))))
+    }
+}
 
 /// The program of an application. A dictionary among `kept` that has the same name and size is used again.
-fn program(config: &Config, app: &LuaApp, texts: Texts, kept: &mut Vec<Kept>) -> Program {
+fn program(
+    config: &Config,
+    app: &LuaApp,
+    texts: Texts,
+    (kept, queues): (&mut Vec<Kept>, &mut Queues),
+) -> Program {
     let shared = app.shared.iter().map(|(name, bytes)| {
         let at = kept.iter().position(|((other, size), _)| (other, size) == (name, bytes));
         let dictionary = at.map(|at| kept.swap_remove(at).1.1);
         (name.clone(), dictionary.unwrap_or_else(|| Arc::new(Dictionary::new(*bytes))))
     });
     let shared = shared.collect();
+    let queues = app.queues.iter().map(|(name, bytes)| (name.clone(), queues.get(name, *bytes)));
+    let queues = queues.collect();
     let hubs = config.push.iter().map(|hub| hub.name.clone()).collect();
-    Program::new(texts, shared, hubs)
+    Program::new(texts, (shared, queues), hubs)
 }
 
 /// The dictionaries that begin again, because they have another size.
@@ -273,4 +309,50 @@ fn find_module(folder: &Path, name: &str) -> Result<Option<Module>, String> {
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A configuration with two applications, of which `b` has these settings.
+    fn config(script: &Path, of_b: &str) -> Config {
+        let script = script.display();
+        let text = format!(
+            "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nlua = \"a\"\n[lua.a]\nscript = \"{script}\"\n\
+             queues = {{ jobs = \"1MiB\" }}\n[lua.b]\nscript = \"{script}\"\nqueues = {{ {of_b} }}\n"
+        );
+        tidegate_config::parse(&text, "the test").expect("it is valid")
+    }
+
+    /// The queue of an application.
+    fn queue(scripts: &Scripts, app: usize, name: &str) -> Arc<Queue> {
+        let queues = &scripts[app].as_ref().expect("the program").queues;
+        Arc::clone(&queues.iter().find(|(own, _)| own == name).expect("the queue").1)
+    }
+
+    #[test]
+    fn applications_share_queues_and_keep_them_across_a_reload() {
+        let folder = std::env::temp_dir().join(format!("tidegate-queues-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("the folder can be created");
+        let script = folder.join("app.lua");
+        let text = "return { on_request = function() tide.queue.jobs:push(1) end }";
+        fs::write(&script, text).expect("the script can be written");
+        let before = config(&script, "jobs = \"1MiB\"");
+        let scripts = read(&before).expect("it is readable");
+        let jobs = queue(&scripts, 0, "jobs");
+        assert!(Arc::ptr_eq(&jobs, &queue(&scripts, 1, "jobs")));
+        let arranged = Arranged::first(before);
+        let next = config(&script, "jobs = \"1MiB\", more = \"1MiB\"");
+        let next = arranged.next(next, &Default::default()).expect("there are indexes");
+        let Ok(renewed) = renew((&arranged.config, &scripts), &next) else {
+            panic!("it is refused")
+        };
+        assert_eq!(renewed.changed, ["b"]);
+        assert!(Arc::ptr_eq(&jobs, &queue(&renewed.scripts, 0, "jobs")), "it has not changed");
+        assert!(Arc::ptr_eq(&jobs, &queue(&renewed.scripts, 1, "jobs")), "it is the same queue");
+        assert!(!Arc::ptr_eq(&jobs, &queue(&renewed.scripts, 1, "more")));
+    }
 }

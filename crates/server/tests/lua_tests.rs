@@ -442,3 +442,39 @@ fn scripts_that_do_not_load_are_errors() {
     assert!(run(&alone, |_| {}).is_err_and(|why| why.contains("no file ends with _test.lua")));
     assert!(run(Path::new("/nonexistent"), |_| {}).is_err());
 }
+
+#[test]
+fn clients_get_publications_and_coroutines_get_values_of_queues() {
+    let app = "return {
+            on_open = function(client) client:subscribe('room') end,
+            on_message = function(client, message) client:publish('room', message) end,
+            on_request = function(request, response)
+                if request.path == '/drop' then return response:drop() end
+                response:finish(tide.queue.jobs:pop(60) or 'nothing')
+            end,
+        }";
+    let tests = "return {
+            publish = function()
+                local test = tide.test
+                local one, other = test.connect(), test.connect()
+                one:send('hi')
+                test.equal(other:receive(), 'hi')
+                test.equal({ one:receive() }, { nil, 'timeout' })
+                other:close()
+                tide.publish('room', 'all')
+                test.equal(one:receive(), 'all')
+            end,
+            queue = function()
+                local test = tide.test
+                local job = tide.spawn(test.request, {})
+                tide.sleep(5)
+                tide.queue.jobs:push('a job')
+                test.equal(tide.wait(job).body, 'a job')
+                test.equal(test.request {}.body, 'nothing')
+            end,
+            drop = function()
+                tide.test.equal(tide.test.request { path = '/drop' }.dropped, true)
+            end,
+        }";
+    assert_eq!(pass("shared", app, tests).len(), 3);
+}

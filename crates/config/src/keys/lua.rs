@@ -10,6 +10,8 @@ use crate::words::Keyword as _;
 const SETTING: Shape = OneOf(&[Boolean, Number(0, 1 << 53), Text("any text")]);
 /// The size of a shared dictionary.
 pub(crate) const DICTIONARY: Shape = Size(64 * 1024, 64 * 1024 * 1024 * 1024);
+/// The size of a queue.
+pub(crate) const QUEUE: Shape = Size(1024, 16 * 1024 * 1024 * 1024);
 /// Maximum of `time-max` and `start-time-max` in milliseconds.
 const TIME_MS_MAX: u64 = 60_000;
 
@@ -129,6 +131,14 @@ pub static LUA: Section = Section {
             Absent,
             "Dictionaries that the application's VMs in all workers share, by name, and their sizes. The script reads \
              and changes them as `tide.shared.NAME`. If a dictionary is full, its least recently used entries are removed.",
+            "",
+        ),
+        key(
+            "queues",
+            Fields(&QUEUE),
+            Absent,
+            "Queues of the process, by name, and their sizes. All applications that list a queue share it, in all workers. The script \
+             uses them as `tide.queue.NAME`. If a queue is full, `push` returns nil and an error.",
             "",
         ),
         key(

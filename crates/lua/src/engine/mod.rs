@@ -8,13 +8,16 @@
 mod call;
 mod body_natives;
 mod cbor;
+mod channel_natives;
 mod cjson;
+mod crypto_natives;
 mod datagram_natives;
 mod dictionary;
 mod guard;
 mod json;
 mod layer_natives;
 mod natives;
+mod queue_natives;
 mod socket_natives;
 
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -459,7 +462,10 @@ unsafe extern "C-unwind" fn open_libraries(l: *mut ffi::lua_State) -> c_int {
             body_natives::ALL,
             dictionary::ALL,
             layer_natives::ALL,
+            channel_natives::ALL,
             cjson::ALL,
+            crypto_natives::ALL,
+            queue_natives::ALL,
             socket_natives::ALL,
             datagram_natives::ALL,
         ];

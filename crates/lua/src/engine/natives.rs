@@ -70,11 +70,14 @@ pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
     (c"finish_json", finish_json),
     (c"flush", flush),
     (c"finish", finish),
+    (c"drop_response", drop_response),
     (c"has_ended", has_ended),
     (c"reply_status", reply_status),
     (c"reply_fields", reply_fields),
     (c"set_reply_status", set_reply_status),
     (c"change_reply_field", change_reply_field),
+    (c"set_method", set_method),
+    (c"set_host", set_host),
     (c"set_path", set_path),
     (c"set_query", set_query),
     (c"change_field", change_field),
@@ -648,6 +651,25 @@ natives! {
     /// (index, generation)
     fn finish(call) {
         call.done(call.host().finish(exchange(call)))
+    }
+
+    /// (index, generation)
+    fn drop_response(call) {
+        call.done(call.host().drop_response(exchange(call)))
+    }
+
+    /// (index, generation, method)
+    fn set_method(call) {
+        let Some(method) = call.bytes(3) else { return call.fail("the method must be a string") };
+        let id = exchange(call);
+        call.done(call.host().exchange(id).and_then(|exchange| exchange.set_method(method)))
+    }
+
+    /// (index, generation, host)
+    fn set_host(call) {
+        let Some(host) = call.bytes(3) else { return call.fail("the host must be a string") };
+        let id = exchange(call);
+        call.done(call.host().exchange(id).and_then(|exchange| exchange.set_host(host)))
     }
 
     /// (index, generation, path)

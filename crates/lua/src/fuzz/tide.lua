@@ -1,13 +1,14 @@
 -- The functions of the module `tide` and of its objects, and the libraries.
 for _, name in ipairs {
   "json", "cbor", "log", "hash", "hmac", "base64", "url", "timer", "http", "websocket", "udp", "dns", "push", "shared", "hex", "now",
-  "elapsed", "sleep", "spawn", "wait", "client", "tcp", "premature",
+  "elapsed", "sleep", "spawn", "wait", "client", "tcp", "premature", "crypto",
 } do
   add(name, rawget(tide, name) or tide[name], 0)
 end
 for _, name in ipairs { 'encode', 'decode', 'array', 'error', 'warn', 'info', 'sha1', 'sha256', 'encode_url',
-'escape', 'unescape', 'after', 'every', 'request', 'connect', 'resolve', 'live' } do
-  for _, module in ipairs { 'json', 'cbor', 'log', 'hash', 'hmac', 'base64', 'url', 'timer', 'http', 'websocket', 'udp', 'dns', 'push' } do
+'escape', 'unescape', 'after', 'every', 'request', 'connect', 'resolve', 'live', 'random', 'seal', 'open', 'equal' } do
+  for _, module in ipairs { 'json', 'cbor', 'log', 'hash', 'hmac', 'base64', 'url', 'timer', 'http', 'websocket', 'udp', 'dns', 'push',
+    'crypto' } do
     local ok, member = pcall(function() return tide[module][name] end)
     if ok and member then add(module .. '.' .. name, member, 0) end
   end
@@ -16,6 +17,10 @@ for _, name in ipairs { 'get', 'set', 'add', 'replace', 'incr', 'compare_and_set
   'lpop', 'rpop', 'llen', 'keys' } do
   local d = tide.shared.cache
   add('shared.' .. name, function(...) return d[name](d, ...) end, 0)
+end
+for _, name in ipairs { 'push', 'pop', 'length' } do
+  local q = tide.queue.jobs
+  add('queue.' .. name, function(...) return q[name](q, ...) end, 0)
 end
 for _, name in ipairs { 'connect', 'send', 'receive', 'receiveany', 'receiveuntil', 'settimeout', 'settimeouts',
   'setkeepalive', 'getreusedtimes', 'close' } do
@@ -40,7 +45,7 @@ end
 return {
   on_request = function(request, response)
     serve(request.path, request.body or "", function(text) response:finish(text) end)
-    for _, name in ipairs { "status", "header", "write", "finish", "json", "redirect" } do
+    for _, name in ipairs { "status", "header", "write", "finish", "json", "redirect", "drop" } do
       if random(8) == 1 then pcall(response[name], response, makers[random(#makers)](), makers[random(#makers)]()) end
     end
   end,

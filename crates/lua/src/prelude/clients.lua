@@ -7,17 +7,18 @@ local send_remote, close_remote, queued = native.send_remote, native.close_remot
 local own_worker, own_life, workers = native.fact("worker"), native.fact("life"), native.fact("workers")
 local wrong = P.wrong
 
--- Clients by index. A client holds its index, its generation, and its state once a script has called `state`.
+-- Clients by index. A client holds its index, its generation, its state once a script has called `state`, and its subscriptions
+-- (`channels.lua`).
 local clients = {}
 
--- The data and kind of a message.
-local function message(data, kind)
+-- The data and kind of a message, which are the arguments `at` and `at + 1` of a method.
+local function message_of(method, at, data, kind)
   if type(data) ~= "string" then
-    if type(data) ~= "number" then wrong("send", 1, "string", data) end
+    if type(data) ~= "number" then wrong(method, at, "string", data) end
     data = tostring(data)
   end
   if kind ~= nil and kind ~= "text" and kind ~= "binary" then
-    error("bad argument #2 to 'send' (\"text\" or \"binary\" expected)", 3)
+    error("bad argument #" .. at + 1 .. " to '" .. method .. "' (\"text\" or \"binary\" expected)", 3)
   end
   return data, kind ~= "binary"
 end
@@ -33,7 +34,7 @@ end
 
 local client = {}
 function client:send(data, kind)
-  local bytes, is_text = message(data, kind)
+  local bytes, is_text = message_of("send", 1, data, kind)
   return send(self[1], self[2], bytes, is_text)
 end
 function client:close(code, reason)
@@ -57,7 +58,7 @@ local Client = { __index = client, __metatable = "client" }
 -- A client of another VM, of another worker or after a reload: its index, its generation, the worker and the VM of its id.
 local remote = {}
 function remote:send(data, kind)
-  local bytes, is_text = message(data, kind)
+  local bytes, is_text = message_of("send", 1, data, kind)
   return send_remote(self[1], self[2], bytes, is_text, self[3], self[4])
 end
 function remote:close(code, reason)
@@ -82,7 +83,7 @@ function P.tide.client(id)
   return nil, "the connection is closed"
 end
 
-P.clients = clients
+P.clients, P.client_methods, P.message_of = clients, client, message_of
 P.new_client = function(index, generation)
   local created = setmetatable({ index, generation }, Client)
   clients[index] = created

@@ -83,6 +83,7 @@ end
 function entries.close(index, code, reason)
   local client = clients[index]
   clients[index] = nil
+  if client then P.end_subscriptions(client) end
   if client and handlers.on_close then handlers.on_close(client, code, reason) end
 end
 

@@ -93,16 +93,26 @@ local clients, new_client = P.clients, P.new_client
 -- Passes the state of a client to Rust, and forgets the client.
 function P.release(index)
   local client, out = clients[index], {}
-  if client and client[3] then put(client[3], 1, out, { count = 0 }) end
+  -- The state, and the channels of the client.
+  local state, subscribed = client and client[3], client and client[4]
+  if state or subscribed then put(state or null, 1, out, { count = 0 }) end
+  if subscribed then put(subscribed, 1, out, { count = 0 }) end
   local ok, err = native.set_handover_state(concat(out))
   if not ok then error(err, 0) end
+  if client then P.end_subscriptions(client) end
   clients[index] = nil
 end
 
 -- Creates a client with the state from another VM.
 function P.adopt(index, generation, text)
   local client = new_client(index, generation)
-  if text ~= "" then client[3] = take(text, 1, {}) end
+  if text ~= "" then
+    local state, at = take(text, 1, {})
+    if state ~= null then client[3] = state end
+    if at <= #text then
+      for channel in pairs(take(text, at, {})) do client:subscribe(channel) end
+    end
+  end
   return client
 end
 

@@ -101,6 +101,20 @@ function request:set_header(name, value)
   return self
 end
 
+function request:set_method(method)
+  if type(method) ~= "string" then wrong("set_method", 1, "string", method) end
+  check(native.set_method(self[1], self[2], method))
+  forget(self, "method")
+  return self
+end
+
+function request:set_host(host)
+  if type(host) ~= "string" then wrong("set_host", 1, "string", host) end
+  check(native.set_host(self[1], self[2], host))
+  forget(self, "host")
+  return self
+end
+
 function request:set_path(path)
   if type(path) ~= "string" then wrong("set_path", 1, "string", path) end
   check(set_path(self[1], self[2], path))
@@ -238,6 +252,8 @@ function response:redirect(target, status)
   self:header("Location", target)
   return finish(self[1], self[2])
 end
+
+function response:drop() return native.drop_response(self[1], self[2]) end
 
 local Response = { __index = response, __metatable = "response" }
 

@@ -16,6 +16,8 @@ local NOTICE, NOTICE_WITH_PARAMS, REQUEST, REQUEST_WITH_PARAMS = 1, 2, 3, 4
 local SLOTS = 2 ^ 24
 -- Seconds for which a loop of a service waits for events, and between two checks of a queue.
 local TICK = 0.01
+-- Seconds after which a service that waits for a message of a common queue checks whether it must stop.
+local PATIENCE = 1
 -- Calls of `must_stop` after which a loop lets others run.
 local CALLS = 16
 -- Maximum number of events that wait for `eventLoop`, and of messages in a queue without a shared dictionary.
@@ -193,8 +195,10 @@ function bcast:send(id, message)
   if not data then return false, err end
   return outcome(native.broadcast(tostring(id), data))
 end
--- A broadcast of any service on any worker.
+-- A broadcast of any service on any worker. The channels of services are numbers.
+local take_publication = P.take_broadcast
 function P.take_broadcast(id, data)
+  if not tonumber(id) then return take_publication(id, data) end
   local subscribers = {}
   for _, client in pairs(channels[tonumber(id)] or {}) do subscribers[#subscribers + 1] = client end
   for _, client in ipairs(subscribers) do
@@ -296,19 +300,23 @@ end
 
 -- mqr, nap, time, murmur, pam_auth ---------------------------------------------------------------------------------
 
--- Queues by name. With a dictionary `mqr` in `shared`, all instances of the service have the same queues.
+-- Queues by name. All services that list a queue of this name in `queues` share it. Otherwise, all instances of the service share it
+-- with a dictionary `mqr` in `shared`; without one, each instance has its own.
 local mqr, own_queues = {}, {}
 local dictionary = rawget(P.dictionaries, "mqr")
 local queue = {}
 local Queue = { __index = queue }
 function mqr.create(name)
   if type(name) ~= "string" then return nil, "usage: mqr.create(name)" end
+  local common = rawget(P.queues, name)
+  if common then return setmetatable({ common = common }, Queue) end
   own_queues[name] = own_queues[name] or {}
   return setmetatable({ name = name, messages = own_queues[name] }, Queue)
 end
 function queue:post(message)
   local data, err = cbor_encode(message)
   if not data then return false, err end
+  if self.common then return outcome(self.common:push(data)) end
   if dictionary then return outcome(dictionary:rpush(self.name, data)) end
   if #self.messages >= MESSAGES_MAX then return false, "the queue is full" end
   self.messages[#self.messages + 1] = data
@@ -316,7 +324,13 @@ function queue:post(message)
 end
 function queue:try_recv()
   local data
-  if dictionary then data = dictionary:lpop(self.name) else data = remove(self.messages, 1) end
+  if self.common then
+    data = self.common:pop()
+  elseif dictionary then
+    data = dictionary:lpop(self.name)
+  else
+    data = remove(self.messages, 1)
+  end
   if data == nil then return nil end
   return without_nulls(cbor_decode(data))
 end
@@ -362,7 +376,13 @@ function queue:recv()
   while true do
     local message = self:try_recv()
     if message ~= nil or tide.premature() then return message end
-    tide.sleep(TICK)
+    local common = self.common
+    if common then
+      local data = common:pop(PATIENCE)
+      if data ~= nil then return without_nulls(cbor_decode(data)) end
+    else
+      tide.sleep(TICK)
+    end
   end
 end
 

@@ -74,7 +74,7 @@ function req.set_method(number)
   local state = current()
   local method = METHODS[number]
   if not method then error("unsupported HTTP method: " .. tostring(number), 2) end
-  if state.is_hook then error("ngx.req.set_method is not supported for requests that are forwarded", 2) end
+  if state.is_hook then state.request:set_method(method) end
   state.method = method
 end
 function req.http_version() return tonumber(current().request.version) end

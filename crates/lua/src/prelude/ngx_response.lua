@@ -232,6 +232,12 @@ function ngx.exit(status)
   local leaves_phase = state.leaves_phase
   if status >= 200 then
     state.leaves_phase = nil
+    if status == ngx.HTTP_CLOSE then
+      -- No response: the client gets to know nothing.
+      state.response:drop()
+      P.ngx_forget(state)
+      return P.ngx_quit(state)
+    end
     if not state.is_sent then
       if status ~= 200 then state.status = status end
       if status >= 400 or status == 300 then

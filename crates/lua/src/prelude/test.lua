@@ -214,10 +214,15 @@ end
 
 P.tide.test = P.sealed("tide.test", test)
 
--- Any dictionary and any hub exists.
+-- Any dictionary, any queue and any hub exists.
 setmetatable(P.dictionaries, { __index = function(dictionaries, name)
   local created = setmetatable({ native.test_dictionary(name) }, P.Dictionary)
   rawset(dictionaries, name, created)
+  return created
+end })
+setmetatable(P.queues, { __index = function(queues, name)
+  local created = setmetatable({ native.test_queue(name) }, P.Queue)
+  rawset(queues, name, created)
   return created
 end })
 setmetatable(P.hubs, { __index = function(_, name) return setmetatable({ name }, P.Hub) end })

@@ -2,13 +2,15 @@
 //! In: the source of a script. Out: verdicts and responses.
 #![allow(dead_code)]
 
+use core::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_base::{Id, Moment, Span};
 use tidegate_lua::{
     Bounds, Budget, CallbackEnd, ClientName, DatagramSocketId, Dictionary, Effect, Facts, Failure,
-    Layer, OperationId, Origin, Outbox, Resumed, Script, ScriptRequestId, SocketId, Vm,
+    Layer, OperationId, Origin, Outbox, Queue, Randomness, Resumed, Script, ScriptRequestId,
+    SocketId, Vm,
 };
 use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::FieldStorage;
@@ -37,6 +39,15 @@ pub const REQUESTS_MAX: usize = 3;
 const SHARED_BYTES: usize = 64 * 1024;
 /// The time at which an application begins.
 const BEGIN_NANOS: u64 = 1_500_000_000;
+
+/// Random bytes that are none: 0, 1, 2 and so on.
+fn counting() -> Randomness {
+    let next = Cell::new(0_u8);
+    Randomness::new(move |bytes| {
+        bytes.fill_with(|| next.replace(next.get().wrapping_add(1)));
+        true
+    })
+}
 
 /// An application.
 pub struct App {
@@ -67,6 +78,8 @@ pub struct App {
     is_complete: bool,
     /// The broadcasts: channels and messages.
     pub broadcasts: Vec<(String, Vec<u8>)>,
+    /// The workers that learn of values in queues, and the numbers of the queues.
+    pub filled: Vec<(u32, usize)>,
     /// How often a hook on a body has made room.
     pub rooms: usize,
     /// The VM waits for this client to read.
@@ -104,6 +117,13 @@ impl App {
     ) -> Result<Self, Failure> {
         let shared = vec![("cache".to_owned(), Arc::clone(shared))];
         Self::load_of(text, bounds, modules, |facts| facts.shared = shared)
+    }
+
+    /// Loads a script that shares the queue `jobs`.
+    pub fn load_queued(text: &str, queue: &Arc<Queue>) -> Self {
+        let queues = vec![("jobs".to_owned(), Arc::clone(queue))];
+        let loaded = Self::load_of(text, &TIMED, &[], |facts| facts.queues = queues);
+        loaded.unwrap_or_else(|failure| panic!("{failure}\n{text}"))
     }
 
     /// Loads a service of LAppS with these settings, as JSON.
@@ -146,9 +166,11 @@ impl App {
             workers: 4,
             settings: br#"{"greeting":"hello","most":3}"#.to_vec(),
             seed: 7,
+            randomness: counting(),
             life: 2,
             client_life: 2,
             shared: Vec::new(),
+            queues: vec![("jobs".to_owned(), Arc::new(Queue::new(1024)))],
             hubs: ["live".to_owned()].into(),
             pools: vec!["api".to_owned(), "other".to_owned()],
             layer: None,
@@ -175,6 +197,7 @@ impl App {
             body: String::new(),
             is_complete: false,
             broadcasts: Vec::new(),
+            filled: Vec::new(),
             rooms: 0,
             awaits_drain: false,
             now_nanos: BEGIN_NANOS,
@@ -268,6 +291,7 @@ impl App {
                     self.is_complete = true;
                 }
                 Effect::Begin { status, fields, .. } => self.note_head(*status, outbox.get(fields)),
+                Effect::Drop { tag } => self.sent.push(format!("{tag} dropped")),
                 Effect::Data { body, is_end, .. } => {
                     self.body.push_str(&String::from_utf8_lossy(outbox.get(body)));
                     self.is_complete |= is_end;
@@ -294,6 +318,9 @@ impl App {
                 Effect::Broadcast { channel, data } => {
                     let channel = String::from_utf8_lossy(outbox.get(channel)).into_owned();
                     self.broadcasts.push((channel, outbox.get(data).to_vec()));
+                }
+                Effect::QueueFilled { worker, queue } => {
+                    self.filled.push((*worker, *queue));
                 }
                 Effect::Test { .. } => panic!("this VM has no tests"),
                 Effect::Push { operation, hub, method, arguments } => {

@@ -63,6 +63,8 @@ pub(super) struct Stage {
     pub(super) links: Links,
     requests: BTreeMap<u64, Request>,
     clients: BTreeMap<u64, Client>,
+    /// Publications that wait for their delivery: channels and data.
+    broadcasts: VecDeque<(String, Vec<u8>)>,
     /// The name of the next request or client.
     next_tag: u64,
     /// Calls of push hubs.
@@ -80,6 +82,7 @@ impl Stage {
             links: Links::new(),
             requests: BTreeMap::new(),
             clients: BTreeMap::new(),
+            broadcasts: VecDeque::new(),
             next_tag: 1,
             calls: Vec::new(),
             log: Vec::new(),
@@ -199,10 +202,22 @@ impl Stage {
             for effect in &outbox.effects {
                 self.apply(effect, &outbox);
             }
-            if !self.end_closed_sockets() && outbox.effects.is_empty() {
+            let has_delivered = self.deliver_broadcasts();
+            if !self.end_closed_sockets() && outbox.effects.is_empty() && !has_delivered {
                 return;
             }
         }
+    }
+
+    /// Delivers publications to subscribers, one after the other. Returns whether there was one.
+    fn deliver_broadcasts(&mut self) -> bool {
+        if self.vm.is_broadcasting() {
+            return false;
+        }
+        let Some((channel, data)) = self.broadcasts.pop_front() else { return false };
+        let verdict = self.vm.broadcast(&channel, &data);
+        self.note_failure("a publication", &verdict);
+        true
     }
 
     fn apply(&mut self, effect: &Effect, outbox: &Outbox) {
@@ -213,6 +228,10 @@ impl Stage {
             }
             Effect::Begin { tag, status, fields } => {
                 self.begin_response(*tag, *status, outbox.get(fields));
+            }
+            Effect::Drop { tag } => {
+                let reply = json!({ "status": 0, "dropped": true, "forwarded": false });
+                self.finish(*tag, &reply);
             }
             Effect::Data { tag, body, is_end } => {
                 self.add_to_response(*tag, outbox.get(body), *is_end);
@@ -226,8 +245,15 @@ impl Stage {
             Effect::SendRemote { .. } | Effect::CloseRemote { .. } => {}
             // The pieces of a test are fed one after the other.
             Effect::BodyRoom { .. } => {}
-            // A test has no layers.
-            Effect::Broadcast { .. } => {}
+            Effect::Broadcast { channel, data } => {
+                let channel = String::from_utf8_lossy(outbox.get(channel)).into_owned();
+                self.broadcasts.push_back((channel, outbox.get(data).to_vec()));
+            }
+            Effect::QueueFilled { queue, .. } => {
+                if let Some(queue) = self.vm.queue(*queue).cloned() {
+                    self.vm.note_queue(&queue);
+                }
+            }
             Effect::AwaitDrain { tag } => {
                 if let Some(request) = self.requests.get(tag) {
                     self.vm.note_drained(request.exchange);

@@ -88,6 +88,7 @@ scenes! {
     lua_hooks_change_bodies
     lua_hooks_change_responses
     lua_hooks_decide_about_requests
+    lua_log_hooks_wait
     lua_sees_the_client_behind_a_trusted_proxy
     lua_sends_requests
     lua_serves_websockets

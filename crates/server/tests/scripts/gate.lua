@@ -10,6 +10,8 @@ return {
       error("this hook fails")
     elseif path == "/loop" then
       while true do end
+    elseif path == "/dropped" then
+      response:drop()
     elseif path == "/dots" then
       request:set_path("/a/%2e%2e/b")
     elseif path == "/changed" then
@@ -17,6 +19,8 @@ return {
       request:set_query({ q = "a b", n = { 1, 2 } })
       request:set_header("X-User", "ann"):set_header("X-Debug", nil)
       request:set_header("X-Forwarded-For", "203.0.113.9")
+    elseif path == "/moved" then
+      request:set_method("PUT"):set_host("b.example:81")
     elseif path == "/other" then
       request:set_pool("other")
     elseif path == "/upload" then

@@ -21,6 +21,8 @@ return {
     elseif path == "/late-error" then
       response:write("begun"):flush()
       error("this handler fails after the head")
+    elseif path == "/drop" then
+      response:drop()
     elseif path == "/loop" then
       while true do end
     elseif path == "/bomb" then

@@ -22,6 +22,14 @@ return {
     elseif path == "/loop" then
       tide.sleep(0.01)
       while true do end
+    elseif path == "/drop" then
+      response:drop()
+    elseif path == "/wait-and-drop" then
+      tide.sleep(0.01)
+      response:drop()
+    elseif path == "/late-drop" then
+      response:write("begun"):flush()
+      response:drop()
     elseif path == "/pieces" then
       for piece = 1, 3 do
         tide.sleep(0.01)

@@ -34,6 +34,23 @@ fn handlers_of_several_streams_wait_concurrently_and_can_be_cancelled() {
 }
 
 #[test]
+fn dropped_request_resets_its_stream_only() {
+    let listener = "h2c = true\n\
+        [[route]]\npath = [\"/drop\", \"/wait-and-drop\", \"/late-drop\"]\nlua = \"w\"\n\
+        [lua.w]\nscript = \"tests/scripts/waiting.lua\"\n";
+    scene().listener(listener).run(|stage| {
+        let mut client = Speaker::new(stage);
+        let streams = ["/drop", "/wait-and-drop", "/late-drop"].map(|path| client.get(path));
+        for stream in streams {
+            let response = client.wait(stage, stream);
+            assert!(response.reset.is_some(), "{response:?}");
+        }
+        client.hello(stage);
+        assert_eq!(stage.harness.worker.leftovers().lua_waiting, 0);
+    });
+}
+
+#[test]
 fn writes_of_a_handler_wait_for_the_window_of_their_stream() {
     scene().listener(HTTP2).run(|stage| {
         let mut client = Speaker::new(stage);

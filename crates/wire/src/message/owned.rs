@@ -1,17 +1,19 @@
 //! The head of a request, kept after the bytes that it was decoded from are gone.
 //! In: a head. Out: the same head, lent as often as it is needed.
-//! Never: changes a field, the method or the length.
+//! Never: changes a field or the length; changes a method if the client could not read the response to another one.
 //! Limits: `TARGET_PART_BYTES_MAX` for a path, and for a query, that replaces that of the head.
 //! Invariant: a replaced path begins with exactly one slash and contains no "?". A replaced path or query consists of
 //! visible ASCII characters other than "#".
 
 use core::ops::Range;
 
+use tidegate_base::limits::HOST_BYTES_MAX;
+
 use super::field::{FieldTable, Packed, PackedField};
 use super::length::BodyLength;
 use super::method::Method;
 use super::request::RequestHead;
-use super::target::TargetForm;
+use super::target::{TargetForm, parse_host};
 use super::version::Version;
 
 /// Maximum size in bytes of a path, and of a query, that replaces that of a head.
@@ -23,7 +25,7 @@ type Part = Range<usize>;
 /// The head of a request.
 #[derive(Debug)]
 pub struct OwnedHead {
-    /// The strings of the head: method, target, path, query, host, protocol and names of fields, and replaced paths and queries.
+    /// The strings of the head: method, target, path, query, host, protocol and names of fields, and replaced ones.
     text: String,
     /// The values of the fields.
     values: Vec<u8>,
@@ -31,7 +33,7 @@ pub struct OwnedHead {
     fields: Vec<PackedField>,
     /// The method's token.
     method: Part,
-    /// The target as received. `set_path` and `set_query` do not change it.
+    /// The target as received. `set_path`, `set_query` and `set_host` do not change it.
     target: Part,
     /// As in `RequestHead`.
     form: TargetForm,
@@ -173,6 +175,39 @@ impl OwnedHead {
             let field = packed.unpack(field);
             (field.name, field.value)
         })
+    }
+
+    /// Replaces the method.
+    ///
+    /// # Errors
+    /// Why the method of this request cannot be replaced by `method`, which is a token.
+    pub fn set_method(&mut self, method: &str) -> Result<(), &'static str> {
+        if self.upgrade || self.protocol.is_some() {
+            return Err("the request asks for another protocol, so its method cannot be changed");
+        }
+        if self.form == TargetForm::Asterisk || self.path() == "*" {
+            return Err("the request has no path (OPTIONS *), so its method cannot be changed");
+        }
+        // The client expects a response to the method that it has sent.
+        let decides_about_content = |method: &str| matches!(method, "HEAD" | "CONNECT" | "TRACE");
+        let before = self.get(&self.method);
+        if before != method && [before, method].into_iter().any(decides_about_content) {
+            return Err("HEAD, CONNECT and TRACE can be neither replaced nor set");
+        }
+        self.method = self.put(method);
+        Ok(())
+    }
+
+    /// Replaces the host.
+    ///
+    /// # Errors
+    /// Why `host` is not valid.
+    pub fn set_host(&mut self, host: &str) -> Result<(), &'static str> {
+        if host.len() > HOST_BYTES_MAX || parse_host(host.as_bytes()).is_none() {
+            return Err("the host must be a name or an address, with a port if one is needed");
+        }
+        self.host = Some(self.put(host));
+        Ok(())
     }
 
     /// Replaces the path.

@@ -1,5 +1,5 @@
 //! Mail of Lua applications between the workers of a process: messages for WebSocket clients of another worker, or of
-//! another VM of the same worker; broadcasts to all VMs.
+//! another VM of the same worker; broadcasts to all VMs; words that a queue has got a value.
 //! In: messages in the worker's mailbox; effects of callbacks. Out: messages to the mailboxes of other workers; messages
 //! and Close frames for clients.
 //! Never: waits for another worker; changes the order of mail to a worker.
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use tidegate_base::limits::MAILS_PER_TURN_MAX;
 use tidegate_config::model::Config;
-use tidegate_lua::RemoteClient;
+use tidegate_lua::{Queue, RemoteClient};
 use tidegate_reactor::{Mailbox, Reactor, Sender, Waker};
 
 use crate::broadcasts::Broadcast;
@@ -36,6 +36,8 @@ pub enum LuaMail {
     },
     /// For all VMs.
     Broadcast(Arc<Broadcast>),
+    /// For a coroutine that waits for a value of this queue.
+    Queue(Arc<Queue>),
 }
 
 /// What happens to a client of another worker.
@@ -62,6 +64,7 @@ impl LuaMail {
             Self::Client { order: Order::Send { data, .. }, .. } => data.len(),
             Self::Client { order: Order::Close { reason, .. }, .. } => reason.len(),
             Self::Broadcast(broadcast) => broadcast.data.len(),
+            Self::Queue(_) => 0,
         }
     }
 }
@@ -131,6 +134,7 @@ impl Worker {
                     self.close_lua_local(reactor, app, to, code, &reason);
                 }
                 LuaMail::Broadcast(broadcast) => self.keep_broadcast(broadcast),
+                LuaMail::Queue(queue) => self.wake_for_queue(&queue),
             }
         }
         if let Some(post) = &self.lua.post
@@ -173,7 +177,11 @@ impl Worker {
 
     /// Whether a client is connected to this worker.
     fn is_local_client(&self, to: RemoteClient) -> bool {
-        self.lua.post.as_ref().map_or(0, |post| post.own) == to.worker as usize
+        self.own_number() == to.worker
+    }
+
+    fn own_number(&self) -> u32 {
+        self.lua.post.as_ref().map_or(0, |post| post.own as u32)
     }
 
     /// Sends a message to a client of this worker, which may have left.
@@ -208,6 +216,29 @@ impl Worker {
         let is_sent =
             self.lua.post.as_ref().is_some_and(|post| post.send(to.worker as usize, mail));
         self.accounts.counters.lua_mail_drops.add(u64::from(!is_sent));
+    }
+}
+
+/// Queues.
+impl Worker {
+    /// Carries out `Effect::QueueFilled`. If the word is lost, the coroutines of the other worker look again by themselves.
+    pub(super) fn tell_of_queue(&mut self, worker: u32, queue: &Arc<Queue>) {
+        if worker == self.own_number() {
+            return self.wake_for_queue(queue);
+        }
+        let post = self.lua.post.as_ref();
+        let mail = LuaMail::Queue(Arc::clone(queue));
+        let is_sent = post.is_some_and(|post| post.send(worker as usize, mail));
+        self.accounts.counters.lua_mail_drops.add(u64::from(!is_sent));
+    }
+
+    /// Lets a coroutine continue that waits for a value. If none does, another worker learns of the value.
+    fn wake_for_queue(&mut self, queue: &Arc<Queue>) {
+        if !self.lua.apps.note_queue(queue)
+            && let Some(next) = queue.leave(self.own_number())
+        {
+            self.tell_of_queue(next, queue);
+        }
     }
 }
 

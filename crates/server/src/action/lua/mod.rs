@@ -604,6 +604,7 @@ impl Worker {
                     let head = Head::Scripted { status: *status, fields: outbox.get(fields) };
                     self.begin_response(reactor, to, &head, Rest::Discarded);
                 }
+                Effect::Drop { tag } => self.drop_scripted(reactor, *tag),
                 Effect::Data { tag, body, is_end } => {
                     self.send_scripted(reactor, *tag, outbox.get(body), *is_end);
                 }
@@ -643,6 +644,12 @@ impl Worker {
                 Effect::Test { .. } => {}
                 Effect::Broadcast { channel, data } => {
                     self.broadcast_lua(outbox.get(channel), outbox.get(data));
+                }
+                Effect::QueueFilled { worker, queue } => {
+                    let queue = self.lua.apps.peek(app).and_then(|vm| vm.queue(*queue)).cloned();
+                    if let Some(queue) = queue {
+                        self.tell_of_queue(*worker, &queue);
+                    }
                 }
                 Effect::Push { operation, hub, method, arguments } => {
                     let call = (outbox.get(hub), outbox.get(method), outbox.get(arguments));
@@ -697,6 +704,14 @@ impl Worker {
                 self.release_requester(reactor, to);
             }
         }
+    }
+
+    /// Ends an exchange without a response, or without the rest of it.
+    fn drop_scripted<R: Reactor>(&mut self, reactor: &mut R, tag: u64) {
+        let Some(to) = self.requester_of(tag) else { return };
+        self.set_running(to, Running::None);
+        self.forget_scripted(id_of(tag));
+        self.abandon_client(reactor, to, Cause::Refused, "the application dropped the request");
     }
 
     /// The requester of the request with this tag, unless the request has ended.

@@ -1,8 +1,9 @@
 //! `on_response` and `on_log` of the applications that routes name in `hooks`.
 //! In: heads of servers' responses on their way to clients; records of exchanges that have ended. Out: the heads as the script
 //! has changed them; calls of `on_log`.
-//! Never: waits: both callbacks run to their end at once; passes on a response whose hook has failed.
-//! Limits: `LOG_CALLS_MAX` records that wait for `on_log`; more are dropped and counted (`lua_log_drops`). `on_log` has its
+//! Never: waits in `on_response`, which runs to its end at once; passes on a response whose hook has failed.
+//! Limits: `LOG_CALLS_MAX` records that wait for `on_log`, and calls of `on_log` that wait (`Vm::can_log`); more are dropped
+//! and counted (`lua_log_drops`). `on_log` has its
 //! share of a turn; `on_response` runs when the head arrives, and its time is subtracted from the share of other callbacks.
 //! Invariant: a VM keeps the request of an exchange with `on_response` or `on_body` until the head of the response, or the end;
 //! for `on_body`, see `body.rs`.
@@ -137,6 +138,9 @@ impl Worker {
         if self.lua.apps.peek(app).is_some_and(|vm| !vm.has(Handler::Log)) {
             // The code has changed since.
             return;
+        }
+        if self.lua.apps.peek(app).is_some_and(|vm| !vm.can_log()) {
+            return self.accounts.counters.lua_log_drops.add(1);
         }
         if self.call_app(reactor, app, "on_log", None, |vm| vm.log(record)).is_none() {
             // The application is paused after failures.
