@@ -7,6 +7,9 @@ use crate::publication::Publication;
 /// A comment that keeps a stream open.
 pub const HEARTBEAT: &[u8] = b":\n\n";
 
+/// The event that reports that messages since the client's last event are lost.
+pub const LOST: &[u8] = b"event: lost\ndata: {}\n\n";
+
 /// Appends the beginning of a stream: how long the browser waits before it connects again.
 pub fn encode_start(out: &mut Vec<u8>, retry_ms: u64) {
     out.extend_from_slice(b"retry: ");
@@ -18,11 +21,6 @@ pub fn encode_start(out: &mut Vec<u8>, retry_ms: u64) {
 pub fn encode_position(out: &mut Vec<u8>, position: &Position) {
     encode_id(out, position);
     out.push(b'\n');
-}
-
-/// Appends the event that reports that messages since the client's last event are lost.
-pub fn encode_lost(out: &mut Vec<u8>) {
-    out.extend_from_slice(b"event: lost\ndata: {}\n\n");
 }
 
 /// Appends a publication.

@@ -195,8 +195,8 @@ impl Scene {
     fn resume(&mut self, at: usize) {
         let client = &mut self.clients[at];
         client.is_held = false;
-        while let Some(publication) = client.queue.pop() {
-            client.take(&publication, &self.texts);
+        while let Some(next) = client.queue.pop() {
+            client.take(&next.publication, &self.texts);
         }
     }
 }

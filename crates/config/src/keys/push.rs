@@ -298,7 +298,8 @@ pub static PUSH: Section = Section {
             "What happens if the messages that wait for a client exceed their limit. With \"disconnect\", the connection is \
              closed with code 3008; with \"drop-oldest\", the oldest messages are dropped; with \"drop-newest\", the new \
              message is dropped; with \"conflate\", only the newest message of each channel is kept. \"conflate\" keeps joins \
-             and leaves; if the rest still exceeds three quarters of the limit, the oldest messages are dropped, too.",
+             and leaves; if the rest still exceeds three quarters of the limit, the oldest messages are dropped, too. In a channel \
+             with history, clients are told that messages were dropped, except in raw mode.",
             "A client that is disconnected knows that it missed messages, and recovers them from the history.",
         ),
         key(

@@ -25,7 +25,7 @@ use tidegate_config::model::{BackendEvent, Namespace};
 
 use crate::client::backend_requests::Backing;
 use crate::client::backend_requests::expiry::OVERDUE_SECONDS_MAX;
-use crate::client::codec::{Answer, Codec, Joined};
+use crate::client::codec::{Answer, Codec, Joined, Push};
 use crate::client::command::{COMMANDS_MAX, Command, History, Publish, Subscribe};
 use crate::client::features::{FILTERS_BYTES_MAX, FOSSIL, Features, features, filtered};
 use crate::client::welcome::Welcome;
@@ -123,6 +123,8 @@ struct Subscription {
     expires_at: Option<u64>,
     /// The backend decides then whether the subscription continues.
     is_renewed: bool,
+    /// The application has subscribed the client, which therefore cannot subscribe again by itself.
+    is_of_application: bool,
     /// Features that most subscriptions do not have.
     features: Option<Box<Features>>,
 }
@@ -420,6 +422,7 @@ impl Connection {
         }
         let visitor = is_visible.then(|| self.visitor(&waiting.chan_info));
         let is_renewed = waiting.is_renewed;
+        let is_of_application = !matches!(waiting.asker, Asker::Client(_));
         let at = context.next_instance();
         let begun = context.hub.subscribe(
             context.settings,
@@ -430,8 +433,15 @@ impl Connection {
         )?;
         let waiting = Some(waiting);
         let place = begun.place;
-        let subscription =
-            Subscription { place, waiting, is_visible, expires_at, is_renewed, features };
+        let subscription = Subscription {
+            place,
+            waiting,
+            is_visible,
+            expires_at,
+            is_renewed,
+            is_of_application,
+            features,
+        };
         self.filters_bytes += subscription.filter_bytes();
         let channel = context.hub.channel(begun.place).map_or_else(|| name.into(), Arc::clone);
         self.subscriptions.insert(channel, subscription);
@@ -606,6 +616,27 @@ impl Connection {
         }
         let client = subscription.is_visible.then_some(&self.client);
         context.hub.unsubscribe(context.settings, subscription.place, context.key, client);
+    }
+
+    /// Ends the subscription to a channel with a history of which messages were dropped, because the client does not read. The
+    /// client subscribes again from the last message that it has received.
+    ///
+    /// # Errors
+    /// The client must connect again instead.
+    pub fn end_lost<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        channel: &Arc<str>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Disconnect> {
+        let Some(subscription) = self.subscriptions.get(channel) else { return Ok(()) };
+        if subscription.is_of_application {
+            return Err(Disconnect::INSUFFICIENT_STATE);
+        }
+        let (code, reason) = (2500, "insufficient state");
+        self.codec.encode_push(out, &Push::Unsubscribed { channel, code, reason });
+        self.unsubscribe(context, channel);
+        Ok(())
     }
 
     fn remove_subscription(&mut self, channel: &str) -> Option<Subscription> {
