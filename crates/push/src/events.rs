@@ -28,6 +28,11 @@ pub fn encode_publication(out: &mut Vec<u8>, publication: &Publication) {
     if let Some(position) = &publication.position {
         encode_id(out, position);
     }
+    if !publication.event.is_empty() {
+        out.extend_from_slice(b"event: ");
+        out.extend_from_slice(publication.event.as_bytes());
+        out.push(b'\n');
+    }
     out.extend_from_slice(b"data: ");
     out.extend_from_slice(publication.data.as_bytes());
     out.extend_from_slice(b"\n\n");
@@ -53,5 +58,11 @@ mod tests {
         encode_publication(&mut out, &publication);
         let text = String::from_utf8(out).expect("text");
         assert_eq!(text, "id: aaaaaaaa:7\ndata: {\"a\": [1,  2]}\n\n");
+        let mut named = publication.unencoded();
+        named.event = "price".into();
+        let mut out = Vec::new();
+        encode_publication(&mut out, &named);
+        let text = String::from_utf8(out).expect("text");
+        assert_eq!(text, "id: aaaaaaaa:7\nevent: price\ndata: {\"a\": [1,  2]}\n\n");
     }
 }

@@ -175,6 +175,8 @@ pub struct Order {
     pub waits: bool,
     /// Subscribers may get the message as a patch of the previous one, if the namespace allows it.
     pub delta: bool,
+    /// Its name in streams of events; empty: that of the namespace.
+    pub event: Arc<str>,
 }
 
 impl Order {

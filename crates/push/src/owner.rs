@@ -298,6 +298,11 @@ impl Owned {
         let mut publication = Publication::new(order.hub, channel, &order.data, position);
         publication.origin = order.origin;
         publication.tags = Box::from(&*order.tags);
+        publication.event = match (&*order.event, &namespace.event) {
+            ("", Some(name)) => name.as_str().into(),
+            ("", None) => Arc::default(),
+            _ => Arc::clone(&order.event),
+        };
         publication.info = Box::from(&*order.info);
         publication.lineage = lineage(namespace, order);
         publication.audience = audience;
@@ -568,6 +573,7 @@ mod tests {
             idempotency_key: "".into(),
             waits: false,
             delta: false,
+            event: "".into(),
         };
         let Ok(Outcome::Published(delivered, _)) = owned.publish(hub, &order, (Moment::ZERO, 1))
         else {
@@ -600,6 +606,7 @@ mod tests {
             idempotency_key: "".into(),
             waits: false,
             delta: false,
+            event: "".into(),
         };
         for number in 0..400 {
             let result = owned.publish(hub, &order(&format!("c{number}")), (Moment::ZERO, 1));

@@ -167,6 +167,7 @@ impl Scene {
             idempotency_key: "".into(),
             waits: false,
             delta: self.prng.below(2) == 0,
+            event: "".into(),
         };
         let at = (self.now, self.prng.next_u64());
         let to = ReplyTo::Caller { key: 0, number: 1 };

@@ -42,6 +42,7 @@ fn order(channel: &str, data: &str) -> Order {
         idempotency_key: "".into(),
         waits: false,
         delta: false,
+        event: "".into(),
     }
 }
 

@@ -536,6 +536,7 @@ impl Connection {
             idempotency_key: key.into(),
             waits: false,
             delta: granted.delta,
+            event: "".into(),
         })
     }
 

@@ -707,6 +707,7 @@ impl Connection {
             idempotency_key: "".into(),
             waits: false,
             delta: false,
+            event: "".into(),
         });
         self.call(context, id, call, out);
         Ok(())

@@ -48,6 +48,7 @@ impl Fixture {
                 idempotency_key: "".into(),
                 waits: false,
                 delta: false,
+                event: "".into(),
             };
             let to = ReplyTo::Caller { key: 0, number: 1 };
             hub.call(&settings, to, Call::Publish(order), (Moment::ZERO, number));
@@ -402,6 +403,7 @@ mod audiences {
                 idempotency_key: "".into(),
                 waits: false,
                 delta: false,
+                event: "".into(),
             };
             let to = ReplyTo::Caller { key: 0, number: 1 };
             self.hub.call(&self.settings, to, Call::Publish(order), (Moment::ZERO, 9))

@@ -488,6 +488,43 @@ fn long_polls_wait_for_a_message_and_go_on_after_it() {
 }
 
 #[test]
+fn events_have_the_name_of_their_message_or_of_their_namespace() {
+    let settings = format!(
+        "{SETTINGS}[push.p.namespace.named]\nsubscribe = \"anyone\"\nhistory = 5\nevent = \"tick\"\n"
+    );
+    let mut process = Process::new(2, 6, 100, &settings);
+    let text = |peer: &SimPeer| String::from_utf8(peer.receive()).expect("text");
+    for (channel, of_namespace) in [("named:a", "event: tick\n"), ("h:a", "")] {
+        let get = |fields: &str| {
+            format!("GET /push/subscribe/{channel} HTTP/1.1\r\nHost: a\r\n{fields}\r\n")
+        };
+        let events = process.dial();
+        events.send(get("Accept: text/event-stream\r\n").as_bytes());
+        process.turns(50);
+        let publish = |rest: &str| format!("{{\"channel\":\"{channel}\",\"data\":1{rest}}}");
+        process.api("publish", &publish(""));
+        process.api("publish", &publish(",\"event\":\"price\""));
+        for wrong in ["lost", "open", "error", "a b", "a\\nb", &"x".repeat(65)] {
+            let reply = process.api("publish", &publish(&format!(",\"event\":\"{wrong}\"")));
+            assert!(reply.contains("\"code\":107"), "{wrong}: {reply}");
+        }
+        process.turns(50);
+        let found = text(&events);
+        assert!(found.contains(&format!(":1\n{of_namespace}data: 1\n\n")), "{found}");
+        assert!(found.contains(":2\nevent: price\ndata: 1\n\n"), "{found}");
+        // Messages of the history keep their names.
+        let again = process.exchange(&get("").replacen(" HTTP", "?since=:0 HTTP", 1));
+        let name = if of_namespace.is_empty() { "" } else { ",\"event\":\"tick\"" };
+        let expected = format!(
+            "{{\"data\":1,\"offset\":1{name}}},{{\"data\":1,\"offset\":2,\"event\":\"price\"}}"
+        );
+        assert!(again.contains(&expected), "{again}");
+        events.reset();
+    }
+    process.finish(Vec::new());
+}
+
+#[test]
 fn stop_ends_streams_of_events_and_answers_long_polls_at_once() {
     let mut process = Process::new(2, 4, 100, SETTINGS);
     let (events, poll) = (process.dial(), process.dial());
