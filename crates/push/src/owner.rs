@@ -96,6 +96,12 @@ impl Channel {
     }
 }
 
+/// Whether the join and the leave of a client are reported.
+fn is_announced(hub: &HubSettings, name: &str, visitor: &PresentClient) -> bool {
+    let of_namespace = || hub.channel(name).is_ok_and(|namespace| namespace.join_leave);
+    visitor.is_announced.unwrap_or_else(of_namespace)
+}
+
 /// The result of a publication.
 #[derive(Debug)]
 pub enum Outcome<'o> {
@@ -203,8 +209,8 @@ impl Owned {
     ) -> Option<(Arc<Publication>, &[u16])> {
         let channel = self.channels.get_mut(name)?;
         let info = Arc::clone(&visitor.info);
+        let is_told = is_announced(hub, name, &visitor);
         channel.visitors.join(visitor);
-        let is_told = hub.channel(name).is_ok_and(|namespace| namespace.join_leave);
         let content = Content::Join;
         let report = || Arc::new(Publication::visit(index, Arc::clone(name), content, &info));
         is_told.then(|| (report(), channel.workers.as_slice()))
@@ -220,7 +226,7 @@ impl Owned {
     ) -> Option<(Arc<Publication>, &[u16])> {
         let channel = self.channels.get_mut(name)?;
         let visitor = channel.visitors.part(client)?;
-        let is_told = hub.channel(name).is_ok_and(|namespace| namespace.join_leave);
+        let is_told = is_announced(hub, name, &visitor);
         let content = Content::Leave;
         let report =
             || Arc::new(Publication::visit(index, Arc::clone(name), content, &visitor.info));

@@ -662,7 +662,13 @@ fn flood_of_joins_and_leaves_holds_up_no_message() {
         process.subscribe(worker, "plain", None);
     }
     process.settle();
-    let visitor = PresentClient { client: "c".into(), user: "u".into(), info: "{}".into() };
+    let visitor = PresentClient {
+        client: "c".into(),
+        user: "u".into(),
+        info: "{}".into(),
+        is_listed: true,
+        is_announced: None,
+    };
     for turn in 0..5000 {
         let at = (process.now, turn);
         let begun = process.hubs[0]
@@ -690,7 +696,13 @@ fn owner_first(process: &Process) -> (usize, usize) {
 fn flood_of_subscriptions_leaves_a_bounded_number_of_mails() {
     let mut process = Process::new(2, 6, "presence = true\n");
     let (owner, other) = owner_first(&process);
-    let visitor = PresentClient { client: "c".into(), user: "u".into(), info: "{}".into() };
+    let visitor = PresentClient {
+        client: "c".into(),
+        user: "u".into(),
+        info: "{}".into(),
+        is_listed: true,
+        is_announced: None,
+    };
     let mut refused = 0;
     for turn in 0..10_000 {
         let (at, asks) = ((process.now, turn), Some(visitor.clone()).filter(|_| turn % 2 == 0));

@@ -462,7 +462,7 @@ impl Connection {
                 chan_info: info.unwrap_or_default(),
             };
             let (expires_at, features) = (granted.ends_at(), features.clone());
-            let terms = Terms { is_visible, expires_at, features };
+            let terms = Terms { is_visible, expires_at, features, ..Terms::default() };
             self.begin_subscription(context, channel, *since, terms, waiting, out)
         });
         if let Err(error) = begun {

@@ -32,6 +32,7 @@ use crate::client::welcome::Welcome;
 use crate::effort;
 use crate::emulation::{Secret, SessionName};
 use crate::hub::Hub;
+use crate::instruction::Overrides;
 use crate::local::SubscriptionId;
 use crate::mail::{Call, Order, PresentClient, Reply, ReplyTo, Subscribed};
 use crate::node::NodeId;
@@ -125,6 +126,10 @@ struct Subscription {
     is_renewed: bool,
     /// The application has subscribed the client, which therefore cannot subscribe again by itself.
     is_of_application: bool,
+    /// The client gets reports about clients that join and leave.
+    hears_visits: bool,
+    /// The client is told its position, so that it can recover.
+    recovers: bool,
     /// Features that most subscriptions do not have.
     features: Option<Box<Features>>,
 }
@@ -222,6 +227,12 @@ impl Connection {
         let (session, secret) = (name.encode(), name.secret);
         self.emulated = Some(Box::new(Emulated { session, secret, node: worker.to_string() }));
         self
+    }
+
+    /// Whether the session of the client has this name.
+    #[must_use]
+    pub fn is_session(&self, name: &str) -> bool {
+        self.emulated.as_ref().is_some_and(|emulated| emulated.session == name)
     }
 
     /// Whether a request with this secret may act for the client.
@@ -402,7 +413,7 @@ impl Connection {
             Err(error) => return Ok(Err(error)),
         };
         let SubscribeGrant { is_visible, expires_at, .. } = grant;
-        let granted = Granted { is_visible, expires_at, features };
+        let granted = Granted { is_visible, expires_at, features, ..Granted::default() };
         Ok(self.begin_subscription(context, name, since, granted, waiting, out))
     }
 
@@ -412,7 +423,7 @@ impl Connection {
         context: &mut Context<'_, K>,
         name: &str,
         since: Option<Since>,
-        Granted { is_visible, expires_at, features }: Granted,
+        Granted { is_visible, expires_at, features, overrides }: Granted,
         waiting: Waiting,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
@@ -420,7 +431,12 @@ impl Connection {
         if self.filters_bytes as usize + filter_bytes > FILTERS_BYTES_MAX {
             return Err(Error::LimitExceeded);
         }
-        let visitor = is_visible.then(|| self.visitor(&waiting.chan_info));
+        let visitor = is_visible.then(|| PresentClient {
+            is_listed: overrides.is_listed.unwrap_or(true),
+            is_announced: overrides.is_announced,
+            ..self.visitor(&waiting.chan_info)
+        });
+        let reports_visits = context.hub_settings()?.channel(name)?.join_leave;
         let is_renewed = waiting.is_renewed;
         let is_of_application = !matches!(waiting.asker, Asker::Client(_));
         let at = context.next_instance();
@@ -440,6 +456,8 @@ impl Connection {
             expires_at,
             is_renewed,
             is_of_application,
+            hears_visits: overrides.hears_visits.unwrap_or(reports_visits),
+            recovers: overrides.recovers.unwrap_or(true),
             features,
         };
         self.filters_bytes += subscription.filter_bytes();
@@ -578,6 +596,12 @@ impl Connection {
         }
     }
 
+    /// Whether the client gets reports about clients that join and leave a channel.
+    #[must_use]
+    pub fn hears_visits(&self, channel: &str) -> bool {
+        self.subscriptions.get(channel).is_some_and(|known| known.hears_visits)
+    }
+
     /// What the client gets of a publication: the newest of it and the older ones with it that the client has not published, and that its
     /// filter, if it has one, admits.
     #[must_use]
@@ -630,6 +654,9 @@ impl Connection {
         out: &mut Vec<u8>,
     ) -> Result<(), Disconnect> {
         let Some(subscription) = self.subscriptions.get(channel) else { return Ok(()) };
+        if !subscription.recovers {
+            return Ok(());
+        }
         if subscription.is_of_application {
             return Err(Disconnect::INSUFFICIENT_STATE);
         }
@@ -865,7 +892,13 @@ impl Connection {
         }
         info.push(b'}');
         let info = String::from_utf8(info).unwrap_or_default().into();
-        PresentClient { client: Arc::clone(&self.client), user: Arc::clone(&self.user), info }
+        PresentClient {
+            client: Arc::clone(&self.client),
+            user: Arc::clone(&self.user),
+            info,
+            is_listed: true,
+            is_announced: None,
+        }
     }
 }
 
@@ -878,6 +911,8 @@ struct Granted {
     expires_at: Option<u64>,
     /// Further features of the subscription.
     features: Option<Box<Features>>,
+    /// What differs from the settings of the namespace.
+    overrides: Overrides,
 }
 
 /// How many of `publications` may be sent after `out`. If the client reads and nothing else was sent, the first one may

@@ -116,6 +116,9 @@ impl Worker {
         match &session.kind {
             Kind::Client { link, connection, .. } => {
                 let link = *link;
+                if publication.is_visit() && !connection.hears_visits(&publication.channel) {
+                    return Handed::Nothing;
+                }
                 let Some(publication) = connection.chosen(publication) else {
                     self.accounts.counters.push_left_out.add(1);
                     return Handed::Nothing;

@@ -395,6 +395,12 @@ impl PushSession {
         matches!(self.kind, Kind::Client { .. })
     }
 
+    /// Whether an instruction for the session of this name concerns the client; empty: for all sessions.
+    fn is_concerned(&self, name: &str) -> bool {
+        let is_named = |connection: &Connection| name.is_empty() || connection.is_session(name);
+        matches!(&self.kind, Kind::Client { connection, .. } if is_named(connection))
+    }
+
     /// Whether `connect` of the client has failed.
     fn has_failed(&self) -> bool {
         matches!(&self.kind, Kind::Client { connection, .. } if connection.has_failed())
