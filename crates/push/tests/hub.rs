@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tidegate_base::{Moment, Prng, Span};
 use tidegate_config::model::Config;
 use tidegate_push::api::{ApiCall, Node, matches_pattern};
+use tidegate_push::client_name::ClientName;
 use tidegate_push::fan_out::{Delivery, Handed};
 use tidegate_push::hub::{CLIENT_WALKS_MAX, EMPTIED_MAX, Event, Hub, OUTBOX_MAX};
 use tidegate_push::local::SubscriptionId;
@@ -803,14 +804,19 @@ fn instructions_reach_the_clients_of_a_user_on_every_worker() {
     let mut process = Process::new(3, 5, "");
     for (key, (worker, user)) in [(0, "ann"), (1, "ann"), (1, "bob"), (2, "ann")].iter().enumerate()
     {
-        let client: Arc<str> = format!("c{key}").into();
-        process.hubs[*worker].roster().enter(0, &(*user).into(), &client, key as u32);
+        let client = ClientName::from_random([0, key as u64]);
+        process.hubs[*worker].roster().enter(0, &(*user).into(), client, key as u32);
     }
     let done = r#"{"result":{}}"#;
     let denied = |code, text| format!(r#"{{"error":{{"code":{code},"message":"{text}"}}}}"#);
     for (method, body, expected, concerned) in [
         ("disconnect", r#"{"user":"ann"}"#, done, vec![0, 1, 3]),
-        ("refresh", r#"{"user":"ann","client":"c3","expired":true}"#, done, vec![3]),
+        (
+            "refresh",
+            r#"{"user":"ann","client":"00000000-0000-4000-8000-000000000003","expired":true}"#,
+            done,
+            vec![3],
+        ),
         ("unsubscribe", r#"{"user":"bob","channel":"a"}"#, done, vec![2]),
         ("subscribe", r#"{"user":"none","channel":"a"}"#, done, vec![]),
         ("subscribe", r#"{"user":"ann","channel":"x:a"}"#, &denied(102, "unknown channel"), vec![]),

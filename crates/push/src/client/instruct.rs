@@ -3,8 +3,6 @@
 //! Never: tells the client of a subscription before the owner has replied.
 //! Limits: `channels-max` of the hub; recovered messages of `Context::room` bytes, as for a client that subscribes.
 
-use std::sync::Arc;
-
 use crate::client::codec::{Body, Joined, Push};
 use crate::client::{Asker, Connection, Context, Granted, Waiting, fitting};
 use crate::instruction::Addition;
@@ -23,7 +21,7 @@ impl Connection {
         let Ok(hub) = context.hub_settings() else { return };
         let Ok(namespace) = hub.channel(channel) else { return };
         let is_full = self.subscriptions.len() >= hub.push.channels_max as usize;
-        if is_full || self.subscriptions.contains_key(channel) {
+        if is_full || self.subscriptions.contains(channel) {
             return;
         }
         let is_visible = overrides.is_listed.unwrap_or(namespace.presence)
@@ -38,14 +36,10 @@ impl Connection {
         };
         // A refusal (no memory for the history) is not reported: the application has its reply before an owner on
         // another worker answers.
-        let granted = Granted {
-            is_visible,
-            expires_at: *expires_at,
-            features: None,
-            overrides: *overrides,
-        };
+        let granted =
+            Granted { is_visible, expires_at: *expires_at, features: None, overrides: *overrides };
         let begun = self.begin_subscription(context, channel, *since, granted, waiting, out);
-        debug_assert!(begun.is_ok() || !self.subscriptions.contains_key(channel));
+        debug_assert!(begun.is_ok() || !self.subscriptions.contains(channel));
     }
 
     /// The owner has replied to a subscription that the application has made.
@@ -96,7 +90,7 @@ impl Connection {
         (expires_at, info): (Option<u64>, Option<&str>),
         out: &mut Vec<u8>,
     ) {
-        self.expires_at = expires_at;
+        self.set_end(expires_at);
         if let Some(info) = info {
             self.conn_info = info.into();
         }
@@ -106,7 +100,6 @@ impl Connection {
 
     /// Notes that the client has connected, so that instructions reach it.
     pub(super) fn enter<K: Copy + Eq>(&self, context: &mut Context<'_, K>) {
-        let (user, client) = (Arc::clone(&self.user), Arc::clone(&self.client));
-        context.hub.roster().enter(context.index, &user, &client, context.key);
+        context.hub.roster().enter(context.index, &self.user, self.name, context.key);
     }
 }

@@ -266,7 +266,7 @@ fn each_call_verifies_one_signature_by_a_public_key() {
 #[test]
 fn token_without_a_representable_end_does_not_expire() {
     let mut fixture = Fixture::new();
-    fixture.client.expires_at = Some(u64::MAX);
+    fixture.client.set_end(Some(u64::MAX));
     fixture.work(|client, context, out| assert_eq!(client.check(context, out), Ok(())));
 }
 
@@ -299,10 +299,9 @@ fn client_whose_messages_were_dropped_subscribes_or_connects_again() {
     let told = format!("{{\"push\":{{\"channel\":\"a\",{unsubscribe}}}}}");
     assert_eq!(end_lost(&mut fixture), (Ok(()), told, 0));
     let without_recovery = Overrides { recovers: Some(false), ..Overrides::default() };
-    for (overrides, expected) in [
-        (without_recovery, Ok(())),
-        (Overrides::default(), Err(Disconnect::INSUFFICIENT_STATE)),
-    ] {
+    for (overrides, expected) in
+        [(without_recovery, Ok(())), (Overrides::default(), Err(Disconnect::INSUFFICIENT_STATE))]
+    {
         fixture.work(|client, context, out| {
             client.add_subscription(context, &Addition { overrides, ..addition(None) }, out);
             let has_position = String::from_utf8_lossy(out).contains("\"recoverable\":true");
@@ -318,7 +317,11 @@ fn application_subscribes_and_unsubscribes_the_client() {
     let mut fixture = Fixture::new();
     let since = Some(Since::new("", MESSAGES - 1));
     let told = fixture.work(|client, context, out| {
-        client.add_subscription(context, &Addition { data: "{\"x\":1}".into(), ..addition(since) }, out);
+        client.add_subscription(
+            context,
+            &Addition { data: "{\"x\":1}".into(), ..addition(since) },
+            out,
+        );
         // It is subscribed already.
         client.add_subscription(context, &addition(None), out);
     });
@@ -348,10 +351,11 @@ fn missed_messages_beyond_the_room_are_not_sent_after_a_subscription_of_the_appl
 #[test]
 fn refresh_of_the_application_moves_the_end() {
     let mut fixture = Fixture::new();
-    let told =
-        fixture.work(|client, context, out| client.change_end(context, (Some(1_000_060), None), out));
+    let told = fixture
+        .work(|client, context, out| client.change_end(context, (Some(1_000_060), None), out));
     assert_eq!(told, "{\"push\":{\"refresh\":{\"expires\":true,\"ttl\":60}}}");
-    let told = fixture.work(|client, context, out| client.change_end(context, (None, Some("[1]")), out));
+    let told =
+        fixture.work(|client, context, out| client.change_end(context, (None, Some("[1]")), out));
     assert_eq!(told, "{\"push\":{\"refresh\":{}}}");
     assert!(fixture.client.visitor("").info.contains("\"conn_info\":[1]"));
 }

@@ -63,7 +63,7 @@ impl Subscriber {
         let is_slow = number < SLOW;
         Self {
             channel: if is_slow { "h:slow" } else { "h:news" },
-            speaks: number % 2 == 0,
+            speaks: number.is_multiple_of(2),
             is_slow,
             client: None,
             back_at: 0,

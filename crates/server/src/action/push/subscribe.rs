@@ -19,7 +19,7 @@ use tidegate_reactor::Reactor;
 use tidegate_wire::message::{Method, RequestHead};
 use tidegate_wire::websocket::{Close, CloseCode};
 
-use crate::action::push::{Key, Kind, PushSession, PushState};
+use crate::action::push::{Key, Kind, Poll, PushSession, PushState};
 use crate::action::service::Service;
 use crate::action::websocket::WebSocket;
 use crate::answer::{Answer, Head};
@@ -187,7 +187,8 @@ impl Worker {
         (origin, end): (Option<&str>, Moment),
         since: Option<Since>,
     ) {
-        let kind = Kind::Poll { place: None, position: None, origin: origin.map(Into::into) };
+        let poll = Poll { place: None, position: None, origin: origin.map(Into::into) };
+        let kind = Kind::Poll(Box::new(poll));
         let Some(id) = self.insert_session(reactor, to, hub, kind) else { return };
         match self.subscribe(reactor, (hub, channel), Key::of_session(id), since) {
             Ok((place, reply)) => {
@@ -241,7 +242,8 @@ impl Worker {
 
     fn set_place(&mut self, id: Id<PushSession>, new: SubscriptionId) {
         match self.push.sessions.get_mut(id).map(|session| &mut session.kind) {
-            Some(Kind::Events { place } | Kind::Poll { place, .. }) => *place = Some(new),
+            Some(Kind::Events { place }) => *place = Some(new),
+            Some(Kind::Poll(poll)) => poll.place = Some(new),
             Some(
                 Kind::Request { .. }
                 | Kind::ApiCall(_)
@@ -287,8 +289,8 @@ impl Worker {
                     self.deliver_to(reactor, Key::of_session(id), &publication);
                 }
             }
-            Kind::Poll { position, .. } => {
-                *position = reply.position;
+            Kind::Poll(poll) => {
+                poll.position = reply.position;
                 // The next poll begins after the last publication of the response.
                 let room = limits.map_or(0, |limits| limits.bytes_max);
                 let count = count_within(missed, room).max(missed.len().min(1));
@@ -334,9 +336,9 @@ impl Worker {
     ) {
         let Some(session) = self.push.sessions.get_mut(id) else { return };
         let to = session.requester;
-        let Kind::Poll { position, origin, .. } = &mut session.kind else { return };
+        let Kind::Poll(poll) = &mut session.kind else { return };
         let last = publications.last().and_then(|publication| publication.position);
-        let (position, origin) = (last.or(*position), origin.take());
+        let (position, origin) = (last.or(poll.position), poll.origin.take());
         let mut body = self.buffers.take();
         poll::encode(&mut body, publications, position, is_lost);
         self.forget_session(id);
