@@ -39,6 +39,7 @@ mod traces;
 pub use crate::lua::{LuaApp, LuaLayer, LuaSetting};
 pub use crate::push::{
     Deltas, Namespace, Permit, PublishRate, Push, PushRoute, Slow, Subscribe, is_channel_pattern,
+    is_event_name,
 };
 pub use crate::push_backend::{BackendEvent, PushBackend};
 pub use crate::text_test::{TextFault, TextKind, TextTest};

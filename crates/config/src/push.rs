@@ -105,6 +105,8 @@ pub struct Namespace {
     pub user_channels: bool,
     /// Whether a new subscriber gets the newest message at once.
     pub cache: bool,
+    /// The event name of messages that have none of their own, in streams of events; `None`: these are unnamed.
+    pub event: Option<String>,
 }
 
 /// `deltas` of a namespace: which messages are sent as patches of the previous message to clients that request patches.
@@ -213,8 +215,22 @@ impl Namespace {
             exclude_sender: false,
             user_channels: false,
             cache: false,
+            event: None,
         }
     }
+}
+
+/// Maximum size in bytes of the name of an event.
+pub const EVENT_NAME_BYTES_MAX: usize = 64;
+/// Names of events that have a meaning in each stream: `lost` is the report that messages are lost, and `EventSource` itself
+/// dispatches the others.
+pub const RESERVED_EVENTS: [&str; 3] = ["lost", "open", "error"];
+
+/// Whether messages may have this name in streams of events.
+#[must_use]
+pub fn is_event_name(name: &str) -> bool {
+    let is_short = (1..=EVENT_NAME_BYTES_MAX).contains(&name.len());
+    is_short && name.bytes().all(|byte| byte.is_ascii_graphic()) && !RESERVED_EVENTS.contains(&name)
 }
 
 impl Push {
@@ -390,6 +406,7 @@ fn read_namespace(table: &Table<'_>, namespace: &mut Namespace, notes: &mut Note
     table.set_flag("exclude-sender", &mut namespace.exclude_sender, notes);
     table.set_flag("user-channels", &mut namespace.user_channels, notes);
     table.set_flag("cache", &mut namespace.cache, notes);
+    namespace.event = read_event_name(table, notes);
     if namespace.cache && namespace.history == 0 {
         let note = Note::new(
             Kind::Conflict,
@@ -405,6 +422,27 @@ fn read_namespace(table: &Table<'_>, namespace: &mut Namespace, notes: &mut Note
         let note = Note::new(Kind::Value, value.span(), what);
         notes.error(note.help("remove `conflate` or `history`"));
     }
+}
+
+/// Reads the name of the events of a namespace.
+fn read_event_name(table: &Table<'_>, notes: &mut Notes) -> Option<String> {
+    let Located { text, place } = table.text("event", notes)?;
+    if is_event_name(&text) {
+        return Some(text);
+    }
+    let (what, help) = match RESERVED_EVENTS.contains(&text.as_str()) {
+        true => {
+            (format!("\"{text}\" is an event with a meaning of its own"), "choose another name")
+        }
+        false => {
+            ("this is not the name of an event".to_owned(), "remove spaces, or shorten the name")
+        }
+    };
+    let allowed = format!(
+        "1 to {EVENT_NAME_BYTES_MAX} visible ASCII characters, except \"lost\", \"open\" and \"error\""
+    );
+    notes.error(Note::new(Kind::Value, place, what).allowed(allowed).help(help));
+    None
 }
 
 /// Reads `push` of a route.

@@ -19,6 +19,7 @@ use crate::position::Since;
 use crate::publication::{Publication, is_too_deep};
 use crate::settings::{Error, HubSettings};
 use crate::stream::Excerpt;
+use tidegate_config::model::is_event_name;
 use tidegate_wire::base64;
 
 /// Maximum number of calls of one request.
@@ -109,6 +110,8 @@ struct Publish<'a> {
     wait: bool,
     #[serde(default)]
     delta: bool,
+    #[serde(default)]
+    event: String,
 }
 
 #[derive(Deserialize)]
@@ -388,9 +391,11 @@ impl Method {
             }
             (None, None) | (Some(_), Some(_)) => return Err(Error::BadRequest),
         };
-        if is_too_deep(&data) {
+        let has_name = !publish.event.is_empty();
+        if is_too_deep(&data) || has_name && !is_event_name(&publish.event) {
             return Err(Error::BadRequest);
         }
+        let event: Arc<str> = publish.event.as_str().into();
         if data.len() > settings.push.message_bytes_max
             || publish.idempotency_key.len() > IDEMPOTENCY_KEY_BYTES_MAX
         {
@@ -424,6 +429,7 @@ impl Method {
                 idempotency_key: publish.idempotency_key.as_str().into(),
                 waits: publish.wait,
                 delta: publish.delta,
+                event: Arc::clone(&event),
             }));
         }
         Ok(())
@@ -611,6 +617,12 @@ pub(crate) fn encode_publications_as(
 
 /// Appends a publication as an object.
 pub(crate) fn encode_publication(out: &mut Vec<u8>, publication: &Publication, body: Body<'_>) {
+    encode_members(out, publication, body);
+    out.push(b'}');
+}
+
+/// Appends a publication as an object, without the brace that ends it.
+pub(crate) fn encode_members(out: &mut Vec<u8>, publication: &Publication, body: Body<'_>) {
     out.extend_from_slice(b"{\"data\":");
     match body {
         Body::Plain => out.extend_from_slice(publication.data.as_bytes()),
@@ -631,7 +643,6 @@ pub(crate) fn encode_publication(out: &mut Vec<u8>, publication: &Publication, b
         out.extend_from_slice(b",\"tags\":");
         out.extend_from_slice(publication.tags.as_bytes());
     }
-    out.push(b'}');
 }
 
 /// Appends a string of JSON.

@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 
 use crate::api::encode_text;
 use crate::client::codec::{Codec, Malformed};
+use crate::client_name::ClientName;
 use crate::publication::{in_one_line, is_too_deep};
 use crate::server_subscription::{ServerSubscription, Subs, collect, json_of};
 
@@ -22,7 +23,7 @@ const REASON_BYTES_MAX: usize = 123;
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     /// Its name.
-    pub client: &'a str,
+    pub client: ClientName,
     /// How it is connected, such as "websocket".
     pub transport: &'static str,
     /// The encoding of its messages.
@@ -101,7 +102,7 @@ pub fn encode_request(out: &mut Vec<u8>, subject: &Subject<'_>, deed: &ClientEve
 /// Appends the beginning of an object with the members about a client.
 fn begin_subject(out: &mut Vec<u8>, subject: &Subject<'_>) {
     out.extend_from_slice(b"{\"client\":");
-    encode_text(out, subject.client);
+    encode_text(out, &subject.client.text());
     put_text(out, "transport", subject.transport);
     put_text(
         out,
@@ -329,14 +330,14 @@ mod tests {
     use super::*;
 
     const SUBJECT: Subject<'static> = Subject {
-        client: "c",
+        client: ClientName::FIRST,
         transport: "websocket",
         codec: Codec::Json,
         user: Some("7"),
         meta: "{\"m\":1}",
     };
-    const COMMON: &str =
-        "{\"client\":\"c\",\"transport\":\"websocket\",\"protocol\":\"json\",\"encoding\":\"json\"";
+    const COMMON: &str = "{\"client\":\"00000000-0000-0000-0000-000000000000\",\
+        \"transport\":\"websocket\",\"protocol\":\"json\",\"encoding\":\"json\"";
 
     #[test]
     fn requests_have_the_members_that_backends_of_centrifugo_expect() {

@@ -7,6 +7,9 @@ use crate::publication::Publication;
 /// A comment that keeps a stream open.
 pub const HEARTBEAT: &[u8] = b":\n\n";
 
+/// The event that reports that messages since the client's last event are lost.
+pub const LOST: &[u8] = b"event: lost\ndata: {}\n\n";
+
 /// Appends the beginning of a stream: how long the browser waits before it connects again.
 pub fn encode_start(out: &mut Vec<u8>, retry_ms: u64) {
     out.extend_from_slice(b"retry: ");
@@ -20,15 +23,15 @@ pub fn encode_position(out: &mut Vec<u8>, position: &Position) {
     out.push(b'\n');
 }
 
-/// Appends the event that reports that messages since the client's last event are lost.
-pub fn encode_lost(out: &mut Vec<u8>) {
-    out.extend_from_slice(b"event: lost\ndata: {}\n\n");
-}
-
 /// Appends a publication.
 pub fn encode_publication(out: &mut Vec<u8>, publication: &Publication) {
     if let Some(position) = &publication.position {
         encode_id(out, position);
+    }
+    if !publication.event.is_empty() {
+        out.extend_from_slice(b"event: ");
+        out.extend_from_slice(publication.event.as_bytes());
+        out.push(b'\n');
     }
     out.extend_from_slice(b"data: ");
     out.extend_from_slice(publication.data.as_bytes());
@@ -55,5 +58,11 @@ mod tests {
         encode_publication(&mut out, &publication);
         let text = String::from_utf8(out).expect("text");
         assert_eq!(text, "id: aaaaaaaa:7\ndata: {\"a\": [1,  2]}\n\n");
+        let mut named = publication.unencoded();
+        named.event = "price".into();
+        let mut out = Vec::new();
+        encode_publication(&mut out, &named);
+        let text = String::from_utf8(out).expect("text");
+        assert_eq!(text, "id: aaaaaaaa:7\nevent: price\ndata: {\"a\": [1,  2]}\n\n");
     }
 }

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
+use tidegate_config::model::Namespace;
 
 use crate::position::Since;
-use crate::publication::in_one_line;
-use crate::settings::{Error, HubSettings};
+use crate::server_subscription::json_of;
+use crate::settings::{Error, HubSettings, stream_limits};
 
 /// Maximum number of clients that a `disconnect` spares.
 const SPARED_MAX: usize = 1000;
@@ -28,6 +29,8 @@ pub struct Instruction {
     pub user: Arc<str>,
     /// The name of the only client that it applies to; empty: all clients of the user.
     pub client: Arc<str>,
+    /// The name of the only session that it applies to, as clients without WebSocket have it; empty: all connections.
+    pub session: Box<str>,
     /// The names of clients that it does not apply to.
     pub spared: Vec<Arc<str>>,
     /// The instruction.
@@ -38,16 +41,7 @@ pub struct Instruction {
 #[derive(Debug)]
 pub enum ClientChange {
     /// It gets the messages of a channel.
-    Subscribe {
-        /// The channel.
-        channel: Arc<str>,
-        /// It gets the messages that it has missed since then.
-        since: Option<Since>,
-        /// Data for the client: JSON in one line; empty: none.
-        data: Box<str>,
-        /// When the subscription ends, in seconds since 1970.
-        expires_at: Option<u64>,
-    },
+    Subscribe(Addition),
     /// It gets no more messages of a channel.
     Unsubscribe {
         /// The channel.
@@ -64,7 +58,39 @@ pub enum ClientChange {
     Refresh {
         /// In seconds since 1970.
         expires_at: Option<u64>,
+        /// The data about the user that other clients see from then on: JSON; `None`: unchanged.
+        info: Option<Box<str>>,
     },
+}
+
+/// The subscription that the application makes for a client.
+#[derive(Debug)]
+pub struct Addition {
+    /// The channel.
+    pub channel: Arc<str>,
+    /// The client gets the messages that it has missed since then.
+    pub since: Option<Since>,
+    /// Data for the client: JSON in one line; empty: none.
+    pub data: Box<str>,
+    /// The data about the client that others see in this channel: JSON in one line; empty: none.
+    pub info: Box<str>,
+    /// When the subscription ends, in seconds since 1970.
+    pub expires_at: Option<u64>,
+    /// What differs from the settings of the namespace.
+    pub overrides: Overrides,
+}
+
+/// What differs from the settings of the namespace for one subscription; `None`: nothing.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Overrides {
+    /// Whether the list of the channel's clients contains the client.
+    pub is_listed: Option<bool>,
+    /// Whether the join and the leave of the client are reported in the channel.
+    pub is_announced: Option<bool>,
+    /// Whether the client gets the reports about others.
+    pub hears_visits: Option<bool>,
+    /// Whether the client is told its position, so that it can recover.
+    pub recovers: Option<bool>,
 }
 
 /// The methods that instruct clients.
@@ -98,13 +124,56 @@ struct Request<'a> {
     recover_since: Option<Start>,
     #[serde(borrow)]
     data: Option<&'a RawValue>,
+    b64data: Option<String>,
     #[serde(default)]
     session: String,
-    info: Option<IgnoredAny>,
-    b64info: Option<IgnoredAny>,
-    b64data: Option<IgnoredAny>,
+    #[serde(borrow)]
+    info: Option<&'a RawValue>,
+    b64info: Option<String>,
     #[serde(rename = "override")]
-    overrides: Option<IgnoredAny>,
+    overrides: Option<Override>,
+}
+
+/// The member `override`.
+#[derive(Deserialize)]
+struct Override {
+    presence: Option<Flag>,
+    join_leave: Option<Flag>,
+    force_push_join_leave: Option<Flag>,
+    force_recovery: Option<Flag>,
+    force_positioning: Option<Flag>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+struct Flag {
+    #[serde(default)]
+    value: bool,
+}
+
+impl Override {
+    /// The overrides for a subscription to a channel of this namespace.
+    ///
+    /// # Errors
+    /// One of them has no effect there.
+    fn check(&self, namespace: &Namespace) -> Result<Overrides, Error> {
+        let value = |flag: Option<Flag>| flag.map(|flag| flag.value);
+        let (recovers, has_position) = (value(self.force_recovery), value(self.force_positioning));
+        let is_listed = value(self.presence);
+        let has_no_history = stream_limits(namespace).is_none();
+        // With a history, each position comes with recovery.
+        let is_without_effect = is_listed == Some(true) && !namespace.presence
+            || recovers == Some(true) && has_no_history
+            || has_position == Some(true) && (has_no_history || recovers == Some(false));
+        if is_without_effect {
+            return Err(Error::NotAvailable);
+        }
+        Ok(Overrides {
+            is_listed,
+            is_announced: value(self.join_leave),
+            hears_visits: value(self.force_push_join_leave),
+            recovers,
+        })
+    }
 }
 
 #[derive(Deserialize)]
@@ -138,6 +207,7 @@ impl Instruction {
             hub,
             user: request.user.into(),
             client: request.client.into(),
+            session: request.session.into(),
             spared: request.whitelist.into_iter().map(Arc::from).collect(),
             what,
         }))
@@ -157,11 +227,15 @@ impl Request<'_> {
         steering: InstructionMethod,
     ) -> Result<ClientChange, Error> {
         // Anonymous clients have no user: one of them must be named.
-        if self.user.is_empty() && self.client.is_empty() {
+        if self.user.is_empty() && self.client.is_empty() && self.session.is_empty() {
             return Err(Error::BadRequest);
         }
-        let has_more = [&self.info, &self.b64info, &self.b64data, &self.overrides];
-        if !self.session.is_empty() || has_more.into_iter().any(Option::is_some) {
+        let has_info = self.info.is_some() || self.b64info.is_some();
+        let (is_subscribe, is_refresh) =
+            (steering == InstructionMethod::Subscribe, steering == InstructionMethod::Refresh);
+        if has_info && !is_subscribe && !is_refresh
+            || !is_subscribe && (self.b64data.is_some() || self.overrides.is_some())
+        {
             return Err(Error::NotAvailable);
         }
         if self.whitelist.len() > SPARED_MAX {
@@ -172,15 +246,18 @@ impl Request<'_> {
         let expires_at = Some(expires_at).filter(|at| *at > 0);
         match steering {
             InstructionMethod::Subscribe => {
-                settings.channel(&self.channel)?;
-                let data = self.data.map_or_else(Box::default, |data| in_one_line(data.get()));
-                if data.len() > settings.push.message_bytes_max {
-                    return Err(Error::LimitExceeded);
-                }
+                let namespace = settings.channel(&self.channel)?;
                 let since = self.recover_since.as_ref();
-                let since = since.map(|since| Since::new(&since.epoch, since.offset));
-                let channel = self.channel.as_str().into();
-                Ok(ClientChange::Subscribe { channel, since, data, expires_at })
+                let overrides = self.overrides.as_ref();
+                Ok(ClientChange::Subscribe(Addition {
+                    channel: self.channel.as_str().into(),
+                    since: since.map(|since| Since::new(&since.epoch, since.offset)),
+                    data: data_of(settings, self.data, &self.b64data)?.unwrap_or_default(),
+                    info: data_of(settings, self.info, &self.b64info)?.unwrap_or_default(),
+                    expires_at,
+                    overrides: overrides
+                        .map_or(Ok(Overrides::default()), |one| one.check(namespace))?,
+                }))
             }
             InstructionMethod::Unsubscribe => {
                 settings.channel(&self.channel)?;
@@ -190,7 +267,10 @@ impl Request<'_> {
             InstructionMethod::Refresh if self.expired => {
                 Ok(ClientChange::Disconnect { code: 3005, reason: "connection expired".into() })
             }
-            InstructionMethod::Refresh => Ok(ClientChange::Refresh { expires_at }),
+            InstructionMethod::Refresh => {
+                let info = data_of(settings, self.info, &self.b64info)?;
+                Ok(ClientChange::Refresh { expires_at, info })
+            }
         }
     }
 
@@ -206,6 +286,19 @@ impl Request<'_> {
             return Err(Error::BadRequest);
         }
         Ok(ClientChange::Disconnect { code: *code, reason: reason.as_str().into() })
+    }
+}
+
+/// The JSON of a member, or of its form in base64.
+fn data_of(
+    settings: &HubSettings,
+    plain: Option<&RawValue>,
+    encoded: &Option<String>,
+) -> Result<Option<Box<str>>, Error> {
+    let json = json_of(plain, encoded.as_deref()).map_err(|_| Error::BadRequest)?;
+    match json.as_ref().is_some_and(|json| json.len() > settings.push.message_bytes_max) {
+        true => Err(Error::LimitExceeded),
+        false => Ok(json),
     }
 }
 
@@ -231,9 +324,10 @@ mod tests {
             (InstructionMethod::Disconnect, "{}", Some(Error::BadRequest)),
             (
                 InstructionMethod::Disconnect,
-                r#"{"user":"u","session":"s"}"#,
+                r#"{"user":"u","session":"s","info":{}}"#,
                 Some(Error::NotAvailable),
             ),
+            (InstructionMethod::Disconnect, r#"{"session":"s"}"#, None),
             (
                 InstructionMethod::Disconnect,
                 r#"{"user":"u","disconnect":{"code":4001,"reason":"gone"}}"#,
@@ -258,15 +352,40 @@ mod tests {
             ),
             (
                 InstructionMethod::Subscribe,
-                r#"{"user":"u","channel":"a","info":{}}"#,
+                r#"{"user":"u","channel":"a","info":{},"b64data":"e30=","override":{"presence":{}}}"#,
+                None,
+            ),
+            (
+                InstructionMethod::Subscribe,
+                r#"{"user":"u","channel":"a","b64info":"ew=="}"#,
+                Some(Error::BadRequest),
+            ),
+            (
+                InstructionMethod::Unsubscribe,
+                r#"{"user":"u","channel":"a","override":{}}"#,
                 Some(Error::NotAvailable),
             ),
+            (InstructionMethod::Refresh, r#"{"user":"u","info":{"a":1}}"#, None),
             (InstructionMethod::Unsubscribe, r#"{"user":"u"}"#, Some(Error::BadRequest)),
             (InstructionMethod::Refresh, r#"{"user":"u","expire_at":5}"#, None),
             (InstructionMethod::Refresh, r#"{"user":"u","expire_at":-5}"#, Some(Error::BadRequest)),
         ] {
             let found = read(steering, body).expect("JSON");
             assert_eq!(found.err(), expected, "{body}");
+        }
+        // The channel has no history and no presence.
+        for name in ["presence", "force_recovery", "force_positioning"] {
+            let body = |value| {
+                format!(
+                    r#"{{"user":"u","channel":"a","override":{{"{name}":{{"value":{value}}}}}}}"#
+                )
+            };
+            for (value, expected) in [(true, Some(Error::NotAvailable)), (false, None)] {
+                let body = body(value);
+                let found = Instruction::read((0, hub), InstructionMethod::Subscribe, &body);
+                let found = found.expect("JSON");
+                assert_eq!(found.err(), expected, "{name} {value}");
+            }
         }
         assert!(read(InstructionMethod::Refresh, "[").is_err());
         let empty =

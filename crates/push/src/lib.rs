@@ -16,6 +16,7 @@ pub mod audience;
 pub mod backend;
 mod chunked_list;
 pub mod client;
+pub mod client_name;
 pub mod conflation;
 pub mod deflated;
 pub mod delta;

@@ -175,6 +175,8 @@ pub struct Order {
     pub waits: bool,
     /// Subscribers may get the message as a patch of the previous one, if the namespace allows it.
     pub delta: bool,
+    /// Its name in streams of events; empty: that of the namespace.
+    pub event: Arc<str>,
 }
 
 impl Order {
@@ -244,6 +246,10 @@ pub struct PresentClient {
     pub user: Arc<str>,
     /// Both, and the additions of its token: a JSON object in one line.
     pub info: Arc<str>,
+    /// The presence list shows it.
+    pub is_listed: bool,
+    /// Whether its join and its leave are reported; `None`: as the namespace states.
+    pub is_announced: Option<bool>,
 }
 
 /// The clients of a channel.

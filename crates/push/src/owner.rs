@@ -96,6 +96,12 @@ impl Channel {
     }
 }
 
+/// Whether the join and the leave of a client are reported.
+fn is_announced(hub: &HubSettings, name: &str, visitor: &PresentClient) -> bool {
+    let of_namespace = || hub.channel(name).is_ok_and(|namespace| namespace.join_leave);
+    visitor.is_announced.unwrap_or_else(of_namespace)
+}
+
 /// The result of a publication.
 #[derive(Debug)]
 pub enum Outcome<'o> {
@@ -203,8 +209,8 @@ impl Owned {
     ) -> Option<(Arc<Publication>, &[u16])> {
         let channel = self.channels.get_mut(name)?;
         let info = Arc::clone(&visitor.info);
+        let is_told = is_announced(hub, name, &visitor);
         channel.visitors.join(visitor);
-        let is_told = hub.channel(name).is_ok_and(|namespace| namespace.join_leave);
         let content = Content::Join;
         let report = || Arc::new(Publication::visit(index, Arc::clone(name), content, &info));
         is_told.then(|| (report(), channel.workers.as_slice()))
@@ -220,7 +226,7 @@ impl Owned {
     ) -> Option<(Arc<Publication>, &[u16])> {
         let channel = self.channels.get_mut(name)?;
         let visitor = channel.visitors.part(client)?;
-        let is_told = hub.channel(name).is_ok_and(|namespace| namespace.join_leave);
+        let is_told = is_announced(hub, name, &visitor);
         let content = Content::Leave;
         let report =
             || Arc::new(Publication::visit(index, Arc::clone(name), content, &visitor.info));
@@ -298,6 +304,11 @@ impl Owned {
         let mut publication = Publication::new(order.hub, channel, &order.data, position);
         publication.origin = order.origin;
         publication.tags = Box::from(&*order.tags);
+        publication.event = match (&*order.event, &namespace.event) {
+            ("", Some(name)) => name.as_str().into(),
+            ("", None) => Arc::default(),
+            _ => Arc::clone(&order.event),
+        };
         publication.info = Box::from(&*order.info);
         publication.lineage = lineage(namespace, order);
         publication.audience = audience;
@@ -568,6 +579,7 @@ mod tests {
             idempotency_key: "".into(),
             waits: false,
             delta: false,
+            event: "".into(),
         };
         let Ok(Outcome::Published(delivered, _)) = owned.publish(hub, &order, (Moment::ZERO, 1))
         else {
@@ -600,6 +612,7 @@ mod tests {
             idempotency_key: "".into(),
             waits: false,
             delta: false,
+            event: "".into(),
         };
         for number in 0..400 {
             let result = owned.publish(hub, &order(&format!("c{number}")), (Moment::ZERO, 1));

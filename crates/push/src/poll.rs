@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::api::{encode_publications, encode_text};
+use crate::api::{encode_members, encode_text};
+use crate::client::codec::Body;
 use crate::position::Position;
 use crate::publication::Publication;
 
@@ -18,7 +19,19 @@ pub fn encode(
     if is_lost {
         out.extend_from_slice(b"\"lost\":true,");
     }
-    encode_publications(out, publications);
+    out.extend_from_slice(b"\"publications\":[");
+    for (index, publication) in publications.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        encode_members(out, publication, Body::Plain);
+        if !publication.event.is_empty() {
+            out.extend_from_slice(b",\"event\":");
+            encode_text(out, &publication.event);
+        }
+        out.push(b'}');
+    }
+    out.push(b']');
     if let Some(position) = position {
         out.extend_from_slice(b",\"since\":");
         let mut id = Vec::new();

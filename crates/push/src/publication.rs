@@ -33,6 +33,8 @@ pub struct Publication {
     pub position: Option<Position>,
     /// The client that published it, or that has joined or left: JSON; empty if it was not a client.
     pub info: Box<str>,
+    /// Its name in streams of events; empty: none.
+    pub event: Arc<str>,
     /// The tags of the publisher, as a JSON object of strings; empty: no tags.
     pub tags: Box<str>,
     /// The previous message, to which patches refer; `None` in a namespace without deltas.
@@ -117,6 +119,7 @@ impl Publication {
             },
             position,
             info: Box::default(),
+            event: Arc::default(),
             tags: Box::default(),
             lineage: None,
             audience: None,
@@ -143,6 +146,7 @@ impl Publication {
             data: Arc::clone(&self.data),
             position: self.position,
             info: self.info.clone(),
+            event: Arc::clone(&self.event),
             tags: self.tags.clone(),
             lineage: None,
             audience: self.audience.clone(),
@@ -307,7 +311,7 @@ impl Publication {
     pub fn cost_bytes(&self) -> usize {
         let audience = self.audience.as_ref().map_or(0, |audience| audience.cost_bytes());
         let lineage = self.lineage.as_ref().map_or(0, |_| size_of::<Lineage>());
-        let texts = self.data.len() + self.info.len() + self.tags.len();
+        let texts = self.data.len() + self.info.len() + self.tags.len() + self.event.len();
         size_of::<Self>() + texts + audience + lineage
     }
 }

@@ -1,14 +1,16 @@
 //! The messages that wait for a client that does not read: bounded in number and size.
-//! In: publications. Out: publications in order, or the effect of the policy if they are too many.
+//! In: publications. Out: publications in order, or the effect of the policy if they are too many; where messages are missing,
+//! and the channels with a history that have lost messages.
 //! Limits: `queue-messages-max` and `queue-max` of the hub. A message always fits into an empty queue.
-//! Invariant: `bytes` is the sum of the costs of `entries`.
+//! Invariant: `bytes` is the sum of the costs of `entries`. Each message of a history that was dropped is before an entry that
+//! `follows_gap`, or at the end of a queue that `ends_in_gap`.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use tidegate_config::model::Slow;
 
-use crate::publication::{Content, Publication};
+use crate::publication::{Content, Publication, count_within};
 
 /// The part of a queue that is free at least after it was conflated.
 const CONFLATED_FREE_PART: usize = 4;
@@ -24,6 +26,16 @@ pub struct QueueLimits {
     pub slow: Slow,
 }
 
+impl QueueLimits {
+    /// Whether an empty queue takes these messages, which have no encoded form.
+    #[must_use]
+    pub fn admits(&self, publications: &[Arc<Publication>]) -> bool {
+        publications.len() <= 1
+            || publications.len() <= self.messages_max as usize
+                && count_within(publications, self.bytes_max) == publications.len()
+    }
+}
+
 /// The messages that wait for a client.
 #[derive(Debug, Default)]
 pub struct Queue {
@@ -31,6 +43,10 @@ pub struct Queue {
     entries: VecDeque<Entry>,
     /// The sum of their costs.
     bytes: usize,
+    /// Messages with a position were dropped after the last entry.
+    ends_in_gap: bool,
+    /// The channels of messages with a position that were dropped since the last call of `take_lost`.
+    lost: Vec<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -38,6 +54,19 @@ struct Entry {
     publication: Arc<Publication>,
     /// The memory of the publication, with the encoded and compressed forms that existed when it was appended.
     cost_bytes: usize,
+    /// Messages with a position were dropped before this one.
+    follows_gap: bool,
+}
+
+/// A message that has waited.
+#[derive(Debug)]
+pub struct Next {
+    /// The message.
+    pub publication: Arc<Publication>,
+    /// Messages with a position were dropped before it.
+    pub follows_gap: bool,
+    /// It was the last one, and messages with a position were dropped after it.
+    pub precedes_gap: bool,
 }
 
 /// The result of adding a message to a queue.
@@ -61,25 +90,54 @@ impl Queue {
         if !self.fits(cost, limits) {
             match limits.slow {
                 Slow::Disconnect => return Queued::Overflow,
-                Slow::DropNewest => return Queued::Dropped,
+                Slow::DropNewest => {
+                    self.ends_in_gap |= self.note_dropped(&publication);
+                    return Queued::Dropped;
+                }
                 Slow::DropOldest => {}
                 Slow::Conflate => dropped += self.conflate(&publication, limits),
             }
         }
         while !self.fits(cost, limits) {
-            self.pop();
+            self.drop_oldest();
             dropped += 1;
         }
         self.bytes += cost;
-        self.entries.push_back(Entry { publication, cost_bytes: cost });
+        let follows_gap = core::mem::take(&mut self.ends_in_gap);
+        self.entries.push_back(Entry { publication, cost_bytes: cost, follows_gap });
         if dropped > 0 { Queued::DroppedOlder(dropped) } else { Queued::Waits }
     }
 
     /// Takes the oldest message.
-    pub fn pop(&mut self) -> Option<Arc<Publication>> {
-        let oldest = self.entries.pop_front()?;
+    pub fn pop(&mut self) -> Option<Next> {
+        let Entry { publication, cost_bytes, follows_gap } = self.entries.pop_front()?;
+        self.bytes -= cost_bytes;
+        let precedes_gap = self.entries.is_empty() && core::mem::take(&mut self.ends_in_gap);
+        Some(Next { publication, follows_gap, precedes_gap })
+    }
+
+    /// The channels with a history of which messages were dropped since the last call.
+    pub fn take_lost(&mut self) -> Vec<Arc<str>> {
+        core::mem::take(&mut self.lost)
+    }
+
+    /// Notes that a message is dropped. Returns whether it has a position, so that its absence leaves a gap.
+    fn note_dropped(&mut self, publication: &Publication) -> bool {
+        let leaves_gap = publication.position.is_some();
+        if leaves_gap && !self.lost.contains(&publication.channel) {
+            self.lost.push(Arc::clone(&publication.channel));
+        }
+        leaves_gap
+    }
+
+    fn drop_oldest(&mut self) {
+        let Some(oldest) = self.entries.pop_front() else { return };
         self.bytes -= oldest.cost_bytes;
-        Some(oldest.publication)
+        let leaves_gap = self.note_dropped(&oldest.publication) || oldest.follows_gap;
+        match self.entries.front_mut() {
+            Some(next) => next.follows_gap |= leaves_gap,
+            None => self.ends_in_gap |= leaves_gap,
+        }
     }
 
     /// Drops the messages of a channel: its subscription has ended.
@@ -110,19 +168,26 @@ impl Queue {
         };
         is_newest(next);
         // The newest message of a channel is the first one from the end.
-        let mut kept: VecDeque<Entry> = VecDeque::with_capacity(before);
-        for entry in self.entries.drain(..).rev() {
-            if is_newest(&entry.publication) {
-                kept.push_front(entry);
+        let stays: Vec<bool> =
+            self.entries.iter().rev().map(|entry| is_newest(&entry.publication)).collect();
+        let entries = core::mem::take(&mut self.entries);
+        let mut follows_gap = false;
+        for (mut entry, stays) in entries.into_iter().zip(stays.into_iter().rev()) {
+            follows_gap |= entry.follows_gap;
+            if stays {
+                entry.follows_gap = core::mem::take(&mut follows_gap);
+                self.entries.push_back(entry);
+            } else {
+                follows_gap |= self.note_dropped(&entry.publication);
             }
         }
-        self.entries = kept;
+        self.ends_in_gap |= follows_gap;
         self.bytes = self.entries.iter().map(|entry| entry.cost_bytes).sum();
         let part = |most: usize| most - most / CONFLATED_FREE_PART;
         while self.entries.len() > part(limits.messages_max as usize)
             || self.bytes > part(limits.bytes_max)
         {
-            self.pop();
+            self.drop_oldest();
         }
         (before - self.entries.len()) as u32
     }
@@ -137,6 +202,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::position::{Epoch, Position};
 
     fn message(text: &str) -> Arc<Publication> {
         message_in("a", text)
@@ -147,7 +213,15 @@ mod tests {
     }
 
     fn contents(queue: &mut Queue) -> Vec<String> {
-        core::iter::from_fn(|| queue.pop()).map(|entry| entry.data.to_string()).collect()
+        core::iter::from_fn(|| queue.pop()).map(|next| next.publication.data.to_string()).collect()
+    }
+
+    /// Appends what a client gets: the data of the message, and "-" where messages are missing.
+    fn note(next: Option<Next>, found: &mut Vec<String>) {
+        let Some(Next { publication, follows_gap, precedes_gap }) = next else { return };
+        found.extend(follows_gap.then(|| "-".to_owned()));
+        found.push(publication.data.to_string());
+        found.extend(precedes_gap.then(|| "-".to_owned()));
     }
 
     #[test]
@@ -165,6 +239,43 @@ mod tests {
             assert_eq!(contents(&mut queue), left);
             assert_eq!(queue.bytes, 0);
         }
+    }
+
+    #[test]
+    fn gaps_are_where_messages_of_a_history_were_dropped() {
+        let epoch = Epoch::from_random(1);
+        let of_history = |offset: u64| {
+            let position = Position { epoch, offset };
+            Arc::new(Publication::new(0, "h".into(), &offset.to_string(), Some(position)))
+        };
+        for (slow, expected) in [
+            (Slow::DropNewest, &["1", "2", "3", "-", "6", "-"][..]),
+            (Slow::DropOldest, &["-", "3", "-", "6", "7", "8"]),
+            (Slow::Conflate, &["-", "4", "-", "8"]),
+        ] {
+            let limits = QueueLimits { messages_max: 3, bytes_max: 1 << 20, slow };
+            let mut queue = Queue::default();
+            let push = |queue: &mut Queue, offset| {
+                let is_whole = queue.push(of_history(offset), &limits) == Queued::Waits;
+                let lost = queue.take_lost();
+                assert_eq!(lost.len(), usize::from(!is_whole), "{slow:?} {offset}");
+                assert!(lost.iter().all(|channel| **channel == *"h"));
+            };
+            (1..=5).for_each(|offset| push(&mut queue, offset));
+            let mut found = Vec::new();
+            note(queue.pop(), &mut found);
+            (6..=8).for_each(|offset| push(&mut queue, offset));
+            while !queue.is_empty() {
+                note(queue.pop(), &mut found);
+            }
+            assert_eq!(found, expected, "{slow:?}");
+        }
+        let limits = QueueLimits { messages_max: 1, bytes_max: 1 << 20, slow: Slow::DropOldest };
+        let mut queue = Queue::default();
+        assert_eq!(queue.push(message("1"), &limits), Queued::Waits);
+        assert_eq!(queue.push(message("2"), &limits), Queued::DroppedOlder(1));
+        assert!(queue.take_lost().is_empty(), "the channel has no history");
+        assert!(queue.pop().is_some_and(|next| !next.follows_gap && !next.precedes_gap));
     }
 
     #[test]

@@ -9,20 +9,21 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use crate::client_name::ClientName;
 use crate::instruction::Instruction;
 use crate::settings::Error;
 
 /// Maximum number of instructions that wait on a worker.
 pub const INSTRUCTIONS_MAX: usize = 1024;
 
-/// The hub, user and name of a client.
-type Entry = (u16, Arc<str>, Arc<str>);
+/// The user and name of a client.
+type Entry = (Arc<str>, ClientName);
 
 /// The clients of a worker. `K` is the caller's key of a client.
 #[derive(Debug)]
 pub struct Roster<K> {
-    /// The clients, in the order of hub, user and name.
-    clients: BTreeMap<Entry, K>,
+    /// By hub: the clients, in the order of user and name.
+    clients: Vec<BTreeMap<Entry, K>>,
     /// By hub: the number of different users among its clients.
     users: Vec<u32>,
     /// Instructions that have not been through all clients, oldest first. Up to `INSTRUCTIONS_MAX`.
@@ -35,30 +36,31 @@ struct Walk {
     /// The instruction.
     instruction: Arc<Instruction>,
     /// The name of the last client that was visited; `None` before the first slice.
-    after: Option<Arc<str>>,
+    after: Option<ClientName>,
 }
 
 impl<K> Default for Roster<K> {
     fn default() -> Self {
-        Self { clients: BTreeMap::new(), users: Vec::new(), waiting: VecDeque::new() }
+        Self { clients: Vec::new(), users: Vec::new(), waiting: VecDeque::new() }
     }
 }
 
 impl<K: Copy> Roster<K> {
     /// Adds a client that has connected.
-    pub fn enter(&mut self, hub: u16, user: &Arc<str>, client: &Arc<str>, key: K) {
+    pub fn enter(&mut self, hub: u16, user: &Arc<str>, client: ClientName, key: K) {
         if self.users.len() <= usize::from(hub) {
             self.users.resize(usize::from(hub) + 1, 0);
+            self.clients.resize_with(usize::from(hub) + 1, BTreeMap::new);
         }
         self.users[usize::from(hub)] += u32::from(!self.has_user(hub, user));
-        self.clients.insert((hub, Arc::clone(user), Arc::clone(client)), key);
+        self.clients[usize::from(hub)].insert((Arc::clone(user), client), key);
     }
 
     /// Whether a client of the user is connected.
     fn has_user(&self, hub: u16, user: &Arc<str>) -> bool {
-        let from = (hub, Arc::clone(user), Arc::from(""));
-        let next = self.clients.range(from..).next();
-        next.is_some_and(|((of, name, _), _)| *of == hub && name == user)
+        let Some(clients) = self.clients.get(usize::from(hub)) else { return false };
+        let next = clients.range((Arc::clone(user), ClientName::FIRST)..).next();
+        next.is_some_and(|((name, _), _)| name == user)
     }
 
     /// The number of different users of a hub.
@@ -68,8 +70,9 @@ impl<K: Copy> Roster<K> {
     }
 
     /// Removes a client that has left.
-    pub fn leave(&mut self, hub: u16, user: &Arc<str>, client: &Arc<str>) {
-        let known = self.clients.remove(&(hub, Arc::clone(user), Arc::clone(client)));
+    pub fn leave(&mut self, hub: u16, user: &Arc<str>, client: ClientName) {
+        let Some(clients) = self.clients.get_mut(usize::from(hub)) else { return };
+        let known = clients.remove(&(Arc::clone(user), client));
         if known.is_some() && !self.has_user(hub, user) {
             self.users[usize::from(hub)] -= 1;
         }
@@ -78,13 +81,13 @@ impl<K: Copy> Roster<K> {
     /// The number of clients.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.clients.len()
+        self.clients.iter().map(BTreeMap::len).sum()
     }
 
     /// Whether there is no client.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.clients.is_empty()
+        self.clients.iter().all(BTreeMap::is_empty)
     }
 
     /// Accepts an instruction.
@@ -110,28 +113,31 @@ impl<K: Copy> Roster<K> {
     pub fn advance(&mut self, most: usize, keys: &mut Vec<K>) -> Option<Arc<Instruction>> {
         let walk = self.waiting.front_mut()?;
         let instruction = Arc::clone(&walk.instruction);
-        let entry = |client| (instruction.hub, Arc::clone(&instruction.user), client);
+        let entry = |client| (Arc::clone(&instruction.user), client);
+        let clients = self.clients.get(usize::from(instruction.hub));
         if !instruction.client.is_empty() {
-            let found = self.clients.get(&entry(Arc::clone(&instruction.client)));
+            let named = ClientName::parse(&instruction.client);
+            let found = clients.zip(named).and_then(|(clients, name)| clients.get(&entry(name)));
             keys.extend(found.filter(|_| !instruction.spares(&instruction.client)));
             self.waiting.pop_front();
             return Some(instruction);
         }
         let begin = match walk.after.take() {
             Some(client) => Bound::Excluded(entry(client)),
-            None => Bound::Included(entry("".into())),
+            None => Bound::Included(entry(ClientName::FIRST)),
         };
-        for (count, ((hub, user, client), key)) in
-            self.clients.range((begin, Bound::Unbounded)).enumerate()
-        {
-            if *hub != instruction.hub || *user != instruction.user {
+        let after = clients
+            .into_iter()
+            .flat_map(|clients| clients.range((begin.clone(), Bound::Unbounded)));
+        for (count, ((user, client), key)) in after.enumerate() {
+            if *user != instruction.user {
                 break;
             }
-            if !instruction.spares(client) {
+            if instruction.spared.is_empty() || !instruction.spares(&client.text()) {
                 keys.push(*key);
             }
             if count + 1 == most {
-                walk.after = Some(Arc::clone(client));
+                walk.after = Some(*client);
                 return Some(instruction);
             }
         }
@@ -145,12 +151,23 @@ mod tests {
     use super::*;
     use crate::instruction::ClientChange;
 
+    /// The name of a client that the tests call `c1`, `c2` and so on.
+    fn name(client: &str) -> ClientName {
+        let number = client.trim_start_matches('c').parse().expect("a number");
+        ClientName::from_random([0, number])
+    }
+
     fn instruction(user: &str, client: &str, spared: &[&str]) -> Arc<Instruction> {
+        let text = |client: &str| match client {
+            "" => String::new(),
+            client => name(client).text().to_string(),
+        };
         Arc::new(Instruction {
             hub: 1,
             user: user.into(),
-            client: client.into(),
-            spared: spared.iter().map(|name| (*name).into()).collect(),
+            client: text(client).into(),
+            session: Box::default(),
+            spared: spared.iter().map(|name| text(name).into()).collect(),
             what: ClientChange::Unsubscribe { channel: "a".into() },
         })
     }
@@ -162,7 +179,7 @@ mod tests {
                 .into_iter()
                 .enumerate()
         {
-            roster.enter(hub, &user.into(), &client.into(), key as u32 + 1);
+            roster.enter(hub, &user.into(), name(client), key as u32 + 1);
         }
         roster
     }
@@ -197,11 +214,11 @@ mod tests {
         let mut roster = roster();
         assert_eq!([0, 1, 2, 3].map(|hub| roster.users(hub)), [0, 2, 1, 0]);
         for (client, left) in [("c1", 2), ("c3", 2), ("c1", 2), ("c2", 1), ("c2", 1)] {
-            roster.leave(1, &"ann".into(), &client.into());
+            roster.leave(1, &"ann".into(), name(client));
             assert_eq!(roster.users(1), left, "after {client}");
         }
-        roster.enter(1, &"ann".into(), &"c6".into(), 6);
-        roster.leave(1, &"".into(), &"c4".into());
+        roster.enter(1, &"ann".into(), name("c6"), 6);
+        roster.leave(1, &"".into(), name("c4"));
         assert_eq!([1, 2].map(|hub| roster.users(hub)), [1, 1]);
     }
 
@@ -211,8 +228,8 @@ mod tests {
         roster.accept(instruction("ann", "", &[])).expect("room");
         let mut keys = Vec::new();
         roster.advance(1, &mut keys);
-        roster.leave(1, &"ann".into(), &"c1".into());
-        roster.leave(1, &"ann".into(), &"c2".into());
+        roster.leave(1, &"ann".into(), name("c1"));
+        roster.leave(1, &"ann".into(), name("c2"));
         roster.advance(9, &mut keys);
         assert_eq!((keys, roster.is_busy(), roster.len()), (vec![1, 3], false, 3));
     }

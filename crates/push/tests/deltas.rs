@@ -167,6 +167,7 @@ impl Scene {
             idempotency_key: "".into(),
             waits: false,
             delta: self.prng.below(2) == 0,
+            event: "".into(),
         };
         let at = (self.now, self.prng.next_u64());
         let to = ReplyTo::Caller { key: 0, number: 1 };
@@ -195,8 +196,8 @@ impl Scene {
     fn resume(&mut self, at: usize) {
         let client = &mut self.clients[at];
         client.is_held = false;
-        while let Some(publication) = client.queue.pop() {
-            client.take(&publication, &self.texts);
+        while let Some(next) = client.queue.pop() {
+            client.take(&next.publication, &self.texts);
         }
     }
 }

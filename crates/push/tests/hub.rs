@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tidegate_base::{Moment, Prng, Span};
 use tidegate_config::model::Config;
 use tidegate_push::api::{ApiCall, Node, matches_pattern};
+use tidegate_push::client_name::ClientName;
 use tidegate_push::fan_out::{Delivery, Handed};
 use tidegate_push::hub::{CLIENT_WALKS_MAX, EMPTIED_MAX, Event, Hub, OUTBOX_MAX};
 use tidegate_push::local::SubscriptionId;
@@ -42,6 +43,7 @@ fn order(channel: &str, data: &str) -> Order {
         idempotency_key: "".into(),
         waits: false,
         delta: false,
+        event: "".into(),
     }
 }
 
@@ -661,7 +663,13 @@ fn flood_of_joins_and_leaves_holds_up_no_message() {
         process.subscribe(worker, "plain", None);
     }
     process.settle();
-    let visitor = PresentClient { client: "c".into(), user: "u".into(), info: "{}".into() };
+    let visitor = PresentClient {
+        client: "c".into(),
+        user: "u".into(),
+        info: "{}".into(),
+        is_listed: true,
+        is_announced: None,
+    };
     for turn in 0..5000 {
         let at = (process.now, turn);
         let begun = process.hubs[0]
@@ -689,7 +697,13 @@ fn owner_first(process: &Process) -> (usize, usize) {
 fn flood_of_subscriptions_leaves_a_bounded_number_of_mails() {
     let mut process = Process::new(2, 6, "presence = true\n");
     let (owner, other) = owner_first(&process);
-    let visitor = PresentClient { client: "c".into(), user: "u".into(), info: "{}".into() };
+    let visitor = PresentClient {
+        client: "c".into(),
+        user: "u".into(),
+        info: "{}".into(),
+        is_listed: true,
+        is_announced: None,
+    };
     let mut refused = 0;
     for turn in 0..10_000 {
         let (at, asks) = ((process.now, turn), Some(visitor.clone()).filter(|_| turn % 2 == 0));
@@ -790,14 +804,19 @@ fn instructions_reach_the_clients_of_a_user_on_every_worker() {
     let mut process = Process::new(3, 5, "");
     for (key, (worker, user)) in [(0, "ann"), (1, "ann"), (1, "bob"), (2, "ann")].iter().enumerate()
     {
-        let client: Arc<str> = format!("c{key}").into();
-        process.hubs[*worker].roster().enter(0, &(*user).into(), &client, key as u32);
+        let client = ClientName::from_random([0, key as u64]);
+        process.hubs[*worker].roster().enter(0, &(*user).into(), client, key as u32);
     }
     let done = r#"{"result":{}}"#;
     let denied = |code, text| format!(r#"{{"error":{{"code":{code},"message":"{text}"}}}}"#);
     for (method, body, expected, concerned) in [
         ("disconnect", r#"{"user":"ann"}"#, done, vec![0, 1, 3]),
-        ("refresh", r#"{"user":"ann","client":"c3","expired":true}"#, done, vec![3]),
+        (
+            "refresh",
+            r#"{"user":"ann","client":"00000000-0000-4000-8000-000000000003","expired":true}"#,
+            done,
+            vec![3],
+        ),
         ("unsubscribe", r#"{"user":"bob","channel":"a"}"#, done, vec![2]),
         ("subscribe", r#"{"user":"none","channel":"a"}"#, done, vec![]),
         ("subscribe", r#"{"user":"ann","channel":"x:a"}"#, &denied(102, "unknown channel"), vec![]),

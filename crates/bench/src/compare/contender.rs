@@ -36,6 +36,8 @@ pub(crate) enum Work {
     Http2Proxy(SocketAddr),
     /// Send each WebSocket message back.
     Echo,
+    /// Send messages to all subscribers of a channel, over WebSocket.
+    Push,
 }
 
 impl Work {
@@ -48,6 +50,7 @@ impl Work {
             Self::Http2Json | Self::Http2Proxy(_) => &["tidegate", "nginx", "haproxy"],
             Self::SecureHttp2Json => &["tidegate", "nginx", "haproxy", H2O],
             Self::Echo => &["tidegate", BUN, FASTWEBSOCKETS, ACTIX, NODE, PYTHON],
+            Self::Push => &["tidegate", RAW, CENTRIFUGO, NCHAN],
         }
     }
 
@@ -61,7 +64,8 @@ impl Work {
             | Self::ProxyFields(_)
             | Self::SecureJson(_)
             | Self::SecureProxy(_)
-            | Self::Echo => false,
+            | Self::Echo
+            | Self::Push => false,
         }
     }
 
@@ -76,7 +80,8 @@ impl Work {
             | Self::SecureJson(_)
             | Self::Http2Json
             | Self::SecureHttp2Json
-            | Self::Echo => None,
+            | Self::Echo
+            | Self::Push => None,
         }
     }
 
@@ -90,7 +95,8 @@ impl Work {
             | Self::ProxyFields(_)
             | Self::Http2Json
             | Self::Http2Proxy(_)
-            | Self::Echo => None,
+            | Self::Echo
+            | Self::Push => None,
         }
     }
 
@@ -129,8 +135,22 @@ pub(crate) struct OwnPrograms {
 }
 
 /// The names of all contenders, in the order of the rounds.
-pub(crate) const NAMES: [&str; 11] =
-    ["tidegate", "floor", "nginx", "haproxy", PLAIN, H2O, BUN, FASTWEBSOCKETS, ACTIX, NODE, PYTHON];
+pub(crate) const NAMES: [&str; 14] = [
+    "tidegate",
+    "floor",
+    "nginx",
+    "haproxy",
+    PLAIN,
+    H2O,
+    BUN,
+    FASTWEBSOCKETS,
+    ACTIX,
+    NODE,
+    PYTHON,
+    RAW,
+    CENTRIFUGO,
+    NCHAN,
+];
 /// The programs that `scripts/compare-peers.sh` installs; in the root of the repository.
 const PEERS: &str = "target/peers/compare";
 /// Tidegate without TLS, as a baseline for the TLS contenders.
@@ -147,6 +167,15 @@ const ACTIX: &str = "actix-ws";
 const NODE: &str = "node";
 /// Python with its package websockets: only in comparisons of WebSocket.
 const PYTHON: &str = "python";
+
+/// Tidegate, whose subscribers get bare messages: only in comparisons of push. Those of "tidegate" speak the client protocol.
+pub(crate) const RAW: &str = "raw";
+/// Centrifugo: only in comparisons of push.
+const CENTRIFUGO: &str = "centrifugo";
+/// nginx with its module nchan: only in comparisons of push.
+const NCHAN: &str = "nchan";
+/// The module, of the package libnginx-mod-nchan.
+const NCHAN_MODULE: &str = "/usr/lib/nginx/modules/ngx_nchan_module.so";
 
 /// Writes the configuration of `name`, starts it on `cpus` and waits until it listens.
 ///
@@ -215,11 +244,12 @@ pub(crate) fn command(
         })
     };
     match name {
-        "tidegate" | PLAIN => {
+        "tidegate" | PLAIN | RAW => {
             let program = own.tidegate.clone().ok_or(
                 "tidegate is not built; run cargo build --release, or give its path with --ours",
             )?;
-            let file = configuration("tidegate.toml", TIDEGATE.of(work))?;
+            let template = if work == Work::Push { TIDEGATE_PUSH } else { TIDEGATE.of(work) };
+            let file = configuration("tidegate.toml", template)?;
             let mut command = Command::new(&program);
             command.args(["run", "-c"]).arg(file);
             Ok((command, process::version_of(&program, "--version")))
@@ -263,6 +293,23 @@ pub(crate) fn command(
             command.arg(address.to_string());
             Ok((command, process::version_of(&program, "--version")))
         }
+        CENTRIFUGO => {
+            let program = find_peer(CENTRIFUGO, CENTRIFUGO)?;
+            let mut command = Command::new(&program);
+            command.arg("-c").arg(configuration("config.json", CENTRIFUGO_PUSH)?);
+            Ok((command, process::version_of(&program, "version")))
+        }
+        NCHAN => {
+            let program = installed("nginx")?;
+            if !Path::new(NCHAN_MODULE).exists() {
+                let why = "nchan is not installed; run apt-get install libnginx-mod-nchan";
+                return Err(why.to_owned());
+            }
+            let file = configuration("nchan.conf", NCHAN_PUSH)?;
+            let mut command = Command::new(&program);
+            command.arg("-p").arg(folder).arg("-c").arg(file);
+            Ok((command, process::version_of(&program, "-v")))
+        }
         _ => Err(format!("unknown contender `{name}`; allowed: {}", NAMES.join(", "))),
     }
 }
@@ -279,8 +326,12 @@ pub(crate) fn floor(work: Work, own: &OwnPrograms, address: SocketAddr) -> Comma
     let mut command = Command::new(&own.bench);
     command.args(["bench", "floor", "--listen", &address.to_string()]);
     match work {
-        Work::Json | Work::SecureJson(_) | Work::Http2Json | Work::SecureHttp2Json | Work::Echo => {
-        }
+        Work::Json
+        | Work::SecureJson(_)
+        | Work::Http2Json
+        | Work::SecureHttp2Json
+        | Work::Echo
+        | Work::Push => {}
         Work::Plaintext => {
             command.arg("--plaintext");
         }
@@ -336,7 +387,7 @@ struct Templates {
 impl Templates {
     fn of(&self, work: Work) -> &'static str {
         match work {
-            Work::Json | Work::Plaintext | Work::Echo => self.answer,
+            Work::Json | Work::Plaintext | Work::Echo | Work::Push => self.answer,
             Work::Proxy(_) => self.proxy,
             Work::ProxyFields(_) => self.proxy_fields,
             Work::SecureJson(_) => self.secure_answer,
@@ -381,6 +432,9 @@ const HAPROXY: Templates = Templates {
 const BUN_ECHO: &str = include_str!("../../../../benches/compare/bun-echo.mjs");
 const NODE_ECHO: &str = include_str!("../../../../benches/compare/node-echo.js");
 const PYTHON_ECHO: &str = include_str!("../../../../benches/compare/python-echo.py");
+const TIDEGATE_PUSH: &str = include_str!("../../../../benches/compare/tidegate-push.toml");
+const CENTRIFUGO_PUSH: &str = include_str!("../../../../benches/compare/centrifugo-push.json");
+const NCHAN_PUSH: &str = include_str!("../../../../benches/compare/nchan-push.conf");
 const H2O_RESPONSE: &str = include_str!("../../../../benches/compare/h2o-h2-answer.conf");
 
 #[cfg(test)]
@@ -417,6 +471,13 @@ mod tests {
                 {
                     assert!(!text.contains(&format!("{{{word}}}")), "{text}");
                 }
+            }
+        }
+        for template in [TIDEGATE_PUSH, CENTRIFUGO_PUSH, NCHAN_PUSH] {
+            let text = fill(template, Work::Push, folder, address).unwrap();
+            assert!(text.contains("127.0.0.1:1") || text.contains("\"port\": 1 "), "{text}");
+            for word in ["listen", "dir", "host", "port"] {
+                assert!(!text.contains(&format!("{{{word}}}")), "{text}");
             }
         }
         let key = folder.join("site.key").metadata().unwrap().permissions();

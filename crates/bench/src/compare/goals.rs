@@ -31,7 +31,7 @@ const fn goal(what: &'static str, against: Against, most: f64) -> Goal {
 }
 
 /// All goals are upper limits: "2.5 times the requests per CPU second" is 0.4 times the CPU time.
-const GOALS: [Goal; 38] = [
+const GOALS: [Goal; 40] = [
     goal("json", Against::Contender("floor"), 1.15),
     goal("json", Against::Contender("nginx"), 0.78),
     goal("proxy", Against::Contender("nginx"), 0.80),
@@ -70,6 +70,8 @@ const GOALS: [Goal; 38] = [
     goal("ws", Against::Contender("bun"), 1.0),
     goal("ws", Against::Contender("fastwebsockets"), 0.95),
     goal("ws", Against::Contender("actix-ws"), 0.95),
+    goal("push", Against::Contender("centrifugo"), 0.5),
+    goal("push", Against::Contender("nchan"), 0.7),
 ];
 
 /// The table of all goals for `records`.

@@ -10,6 +10,7 @@ mod fetch;
 mod flood;
 mod goals;
 pub(crate) mod load;
+mod push;
 mod record;
 mod rounds;
 mod single;
@@ -94,6 +95,8 @@ enum What {
     Http2Client,
     /// WebSocket messages that the server sends back: CPU time per message
     Ws,
+    /// Messages to all subscribers of a channel of a push server: CPU time per message that a subscriber receives
+    Push,
 }
 
 /// The workloads that the command line selects.
@@ -145,7 +148,7 @@ const HTTP2: [(What, u32); 4] = [
 ];
 
 /// The workloads that are in no group: they are selected only by name.
-const OTHERS: [(What, u32); 1] = [(What::Ws, 100)];
+const OTHERS: [(What, u32); 2] = [(What::Ws, 100), (What::Push, 15_000)];
 
 /// How the server's CPU time is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -171,14 +174,14 @@ pub struct CompareArgs {
     /// Number of connections; a comma-separated list gives a table for each [default: depends on the workload]
     #[arg(long, value_delimiter = ',')]
     connections: Vec<u32>,
-    /// Bytes of each message of `ws`; a comma-separated list gives a table for each
+    /// Bytes of each message of `ws` and `push`; a comma-separated list gives a table for each
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "128")]
     size: Vec<usize>,
     /// The load generator [default: tidegate; for tls-proxy and tls-bodies wrk, if installed]
     #[arg(long, value_enum)]
     client: Option<Client>,
     /// Run only these contenders, comma-separated: tidegate, floor, nginx, haproxy, plain, h2o, bun, fastwebsockets,
-    /// actix-ws, node, python. With WHAT `client` or `h2-client`: the server that the load generators send to
+    /// actix-ws, node, python, raw, centrifugo, nchan. With WHAT `client` or `h2-client`: the server that the load generators send to
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Path of the tidegate binary [default: the running program, or tidegate in its build directory]
@@ -242,7 +245,8 @@ pub fn run(args: &CompareArgs) -> ExitCode {
             }
         }
     }
-    let has_summary = !matches!(args.what, Selection::One(what) if what != What::Ws);
+    let has_goals = |what| matches!(what, What::Ws | What::Push);
+    let has_summary = !matches!(args.what, Selection::One(what) if !has_goals(what));
     if has_summary && !args.json {
         // A closed pipe is not a failure: the reader wanted no more output.
         let _ = writeln!(io::stdout(), "{}", goals::summary(&records));
@@ -350,11 +354,12 @@ fn cases(args: &CompareArgs) -> Vec<(What, u32)> {
     cases
 }
 
-/// The cases, each with its size of messages: every size for `ws`, 0 for other workloads.
+/// The cases, each with its size of messages: every size for `ws` and `push`, 0 for other workloads.
 fn sized_cases(args: &CompareArgs) -> Vec<(What, u32, usize)> {
     let mut sized = Vec::new();
     for (what, connections) in cases(args) {
-        let sizes: &[usize] = if what == What::Ws { &args.size } else { &[0] };
+        let has_sizes = matches!(what, What::Ws | What::Push);
+        let sizes: &[usize] = if has_sizes { &args.size } else { &[0] };
         sized.extend(sizes.iter().map(|&size| (what, connections, size)));
     }
     sized
@@ -420,7 +425,7 @@ impl Bench {
         })
     }
 
-    /// Compares all contenders. `message_bytes`: the size of the messages of `ws`.
+    /// Compares all contenders. `message_bytes`: the size of the messages of `ws` and `push`.
     fn compare(
         &self,
         what: What,
@@ -441,6 +446,7 @@ impl Bench {
                 let load = Load { message_bytes, ..Load::new("/echo", connections) };
                 self.cpu_rounds_of("ws", Work::Echo, &load)
             }
+            What::Push => self.push_rounds(connections, message_bytes),
             What::Proxy => {
                 let origin = self.start_origin(&[])?;
                 self.cpu_rounds("proxy", Work::Proxy(origin.address), "/json", connections, 1)
@@ -625,6 +631,7 @@ mod tests {
             sized("ws --connections 1,2 --size 20,128"),
             [(What::Ws, 1, 20), (What::Ws, 1, 128), (What::Ws, 2, 20), (What::Ws, 2, 128)]
         );
+        assert_eq!(sized("push --size 13"), [(What::Push, 15_000, 13)]);
         assert_eq!(sized("json --size 20,128"), [(What::Json, 64, 0)]);
     }
 

@@ -33,6 +33,8 @@ pub(crate) enum Measure {
     Tail,
     /// The p99 during a flood of handshakes, divided by the p99 without it.
     Flooded,
+    /// User and system time of the server per message that a subscriber receives, µs.
+    CpuPerDelivery,
     /// User memory per connection, bytes.
     MemoryPerConnection,
     /// Time from start to first response, ms.
@@ -50,6 +52,7 @@ impl Measure {
             Self::CpuPerHandshake => "CPU µs/handshake",
             Self::Tail => "p99.9 µs",
             Self::Flooded => "p99 in flood ÷ quiet",
+            Self::CpuPerDelivery => "CPU µs/delivery",
             Self::MemoryPerConnection => "bytes/connection",
             Self::StartTime => "ms to 1st response",
         }
@@ -65,6 +68,7 @@ impl Measure {
             Self::CpuPerHandshake => "cpu_us_per_handshake",
             Self::Tail => "p99_9_us",
             Self::Flooded => "p99_flooded_over_quiet",
+            Self::CpuPerDelivery => "cpu_us_per_delivery",
             Self::MemoryPerConnection => "bytes_per_connection",
             Self::StartTime => "start_ms",
         }
@@ -116,7 +120,10 @@ impl Sample {
                 self.own_s * 1e6 / requests
             }
             Measure::Tail => self.latency_us.map_or(f64::NAN, |[.., p99_9]| p99_9),
-            Measure::Flooded | Measure::MemoryPerConnection | Measure::StartTime => self.value,
+            Measure::Flooded
+            | Measure::CpuPerDelivery
+            | Measure::MemoryPerConnection
+            | Measure::StartTime => self.value,
         }
     }
 }

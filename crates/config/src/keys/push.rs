@@ -130,6 +130,16 @@ const CACHE: Key = key(
     "A message that reports an event is of no use to later subscribers; one that contains a state, such as a price, is.",
 );
 
+const EVENT: Key = key(
+    "event",
+    Text("1 to 64 visible characters"),
+    Absent,
+    "The event name of the messages in streams of events, for which pages listen with `addEventListener`. A message that is \
+     published with `\"event\"` has that name instead. Without a name, messages reach `onmessage`. \"lost\", \"open\" and \
+     \"error\" are not allowed.",
+    "",
+);
+
 /// `[push.NAME]`.
 pub static PUSH: Section = Section {
     path: "[push.NAME]",
@@ -230,6 +240,7 @@ pub static PUSH: Section = Section {
         EXCLUDE_SENDER,
         USER_CHANNELS,
         CACHE,
+        EVENT,
         key(
             "namespace",
             Named(&NAMESPACE),
@@ -298,7 +309,8 @@ pub static PUSH: Section = Section {
             "What happens if the messages that wait for a client exceed their limit. With \"disconnect\", the connection is \
              closed with code 3008; with \"drop-oldest\", the oldest messages are dropped; with \"drop-newest\", the new \
              message is dropped; with \"conflate\", only the newest message of each channel is kept. \"conflate\" keeps joins \
-             and leaves; if the rest still exceeds three quarters of the limit, the oldest messages are dropped, too.",
+             and leaves; if the rest still exceeds three quarters of the limit, the oldest messages are dropped, too. In a channel \
+             with history, clients are told that messages were dropped, except in raw mode.",
             "A client that is disconnected knows that it missed messages, and recovers them from the history.",
         ),
         key(
@@ -358,6 +370,7 @@ pub static NAMESPACE: Section = Section {
         EXCLUDE_SENDER,
         USER_CHANNELS,
         CACHE,
+        EVENT,
     ],
     later: &[],
 };

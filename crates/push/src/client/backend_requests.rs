@@ -176,7 +176,7 @@ impl Connection {
     pub fn subject(&self) -> Option<Subject<'_>> {
         let backing = self.backing.as_ref()?;
         Some(Subject {
-            client: &self.client,
+            client: self.name,
             transport: backing.transport,
             codec: self.codec,
             user: self.is_connected.then_some(&*self.user),
@@ -419,7 +419,7 @@ impl Connection {
         }
         self.user = (&*granted.user).into();
         self.conn_info = info.unwrap_or_default().into();
-        self.expires_at = granted.ends_at();
+        self.set_end(granted.ends_at());
         self.set_meta(granted.meta().unwrap_or_default());
         let renews = context
             .hub_settings()
@@ -462,7 +462,7 @@ impl Connection {
                 chan_info: info.unwrap_or_default(),
             };
             let (expires_at, features) = (granted.ends_at(), features.clone());
-            let terms = Terms { is_visible, expires_at, features };
+            let terms = Terms { is_visible, expires_at, features, ..Terms::default() };
             self.begin_subscription(context, channel, *since, terms, waiting, out)
         });
         if let Err(error) = begun {
@@ -480,7 +480,7 @@ impl Connection {
         let hub = context.hub_settings()?;
         let namespace = hub.channel(channel)?;
         // The application may have subscribed the client meanwhile.
-        if self.subscriptions.contains_key(channel) {
+        if self.subscriptions.contains(channel) {
             return Err(Error::AlreadySubscribed);
         }
         if self.subscriptions.len() >= hub.push.channels_max as usize {
@@ -531,11 +531,12 @@ impl Connection {
             data: changed.map_or_else(|| Arc::clone(data), Arc::from),
             tags,
             info: self.visitor("").info,
-            sender: Arc::clone(&self.client),
+            sender: self.client(),
             skip_history: granted.skip_history,
             idempotency_key: key.into(),
             waits: false,
             delta: granted.delta,
+            event: "".into(),
         })
     }
 

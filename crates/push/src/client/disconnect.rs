@@ -21,6 +21,8 @@ impl Disconnect {
     pub const SUBSCRIPTION_EXPIRED: Self = Self { code: 3006, reason: "subscription expired" };
     /// The client does not read.
     pub const SLOW: Self = Self { code: 3008, reason: "slow" };
+    /// Messages were dropped of a channel to which the application has subscribed the client, which connects again and recovers.
+    pub const INSUFFICIENT_STATE: Self = Self { code: 3010, reason: "insufficient state" };
     /// The connection has lasted long enough, and the client connects again.
     pub const FORCE_RECONNECT: Self = Self { code: 3011, reason: "force reconnect" };
     /// The client does not answer pings.

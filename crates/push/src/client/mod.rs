@@ -16,22 +16,25 @@ mod instruct;
 pub mod json;
 mod protobuf;
 mod renewal;
+mod subscriptions;
 mod welcome;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidegate_config::model::{BackendEvent, Namespace};
 
 use crate::client::backend_requests::Backing;
 use crate::client::backend_requests::expiry::OVERDUE_SECONDS_MAX;
-use crate::client::codec::{Answer, Codec, Joined};
+use crate::client::codec::{Answer, Codec, Joined, Push};
 use crate::client::command::{COMMANDS_MAX, Command, History, Publish, Subscribe};
 use crate::client::features::{FILTERS_BYTES_MAX, FOSSIL, Features, features, filtered};
+use crate::client::subscriptions::{Asker, Subscription, Subscriptions, Waiting};
 use crate::client::welcome::Welcome;
+use crate::client_name::ClientName;
 use crate::effort;
 use crate::emulation::{Secret, SessionName};
 use crate::hub::Hub;
+use crate::instruction::Overrides;
 use crate::local::SubscriptionId;
 use crate::mail::{Call, Order, PresentClient, Reply, ReplyTo, Subscribed};
 use crate::node::NodeId;
@@ -47,6 +50,8 @@ pub use disconnect::Disconnect;
 
 /// How long a client may stay after its token has expired, in seconds.
 const EXPIRED_GRACE_SECONDS: u64 = 25;
+/// The end of a connection whose token does not expire.
+const NEVER: u64 = u64::MAX;
 /// Maximum number of publications that a client reads from the history at once.
 const HISTORY_MAX: u32 = 300;
 /// Maximum number of commands about history and presence in a message.
@@ -64,17 +69,17 @@ pub struct Connection {
     /// The encoding of its messages.
     codec: Codec,
     /// Its name, which other clients see.
-    client: Arc<str>,
+    name: ClientName,
     /// Its user; empty: anonymous.
     user: Arc<str>,
     /// The data about the user that other clients see: JSON; empty: no data.
     conn_info: Arc<str>,
     /// `connect` has succeeded.
     is_connected: bool,
-    /// When its token expires, in seconds since 1970.
-    expires_at: Option<u64>,
+    /// When its token expires, in seconds since 1970, or `NEVER`: `end` and `set_end`.
+    expires_at: u64,
     /// By channel.
-    subscriptions: BTreeMap<Arc<str>, Subscription>,
+    subscriptions: Subscriptions,
     /// The memory of the filters of all subscriptions.
     filters_bytes: u32,
     /// How requests name the session, if its commands arrive in requests.
@@ -90,6 +95,9 @@ pub struct Connection {
     /// How much it has used of the hub's `publish-rate`.
     pace: Pace,
 }
+
+// There may be a million clients. Rare parts are in boxes of their own.
+const _: () = assert!(size_of::<Connection>() <= 128);
 
 /// How much of a message was handled.
 #[derive(Clone, Copy, Default, Debug)]
@@ -109,45 +117,6 @@ struct Emulated {
     secret: Secret,
     /// The worker of the session.
     node: String,
-}
-
-#[derive(Debug)]
-struct Subscription {
-    /// Its place in the hub.
-    place: SubscriptionId,
-    /// The command that waits for the owner's reply; `None` if it has come.
-    waiting: Option<Waiting>,
-    /// The namespace has presence, or reports joins.
-    is_visible: bool,
-    /// When its token expires, in seconds since 1970.
-    expires_at: Option<u64>,
-    /// The backend decides then whether the subscription continues.
-    is_renewed: bool,
-    /// Features that most subscriptions do not have.
-    features: Option<Box<Features>>,
-}
-
-impl Subscription {
-    /// The memory of its filter.
-    fn filter_bytes(&self) -> u32 {
-        self.features.as_ref().map_or(0, |features| features.filter_bytes() as u32)
-    }
-}
-
-#[derive(Clone, Debug)]
-struct Waiting {
-    /// The requester that waits for the owner's reply.
-    asker: Asker,
-    /// The offset that the client stated.
-    since: Option<u64>,
-    /// The client prefers an error if messages are lost.
-    rejects_unrecovered: bool,
-    /// Data of the application for the client.
-    data: Box<str>,
-    /// The data about the client that others see only in this channel: JSON; empty: no data.
-    chan_info: Box<str>,
-    /// The backend renews the subscription.
-    is_renewed: bool,
 }
 
 /// Whether a client may subscribe.
@@ -171,39 +140,18 @@ struct SubscribeGrant {
     info: Box<str>,
 }
 
-/// The requester of a subscription.
-#[derive(Clone, Debug)]
-enum Asker {
-    /// The command of the client with this id.
-    Client(u32),
-    /// The application.
-    Application,
-    /// The token or the backend, for a client that connects.
-    Connect,
-}
-
 impl Connection {
     /// A client that has not connected. `random`: 128 random bits for its name.
     #[must_use]
     pub fn new(codec: Codec, random: [u64; 2]) -> Self {
-        let [high, low] = random;
-        // The form of a version 4 UUID (RFC 9562).
-        let client = format!(
-            "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
-            high >> 32,
-            high >> 16 & 0xffff,
-            high & 0xfff,
-            low >> 48 & 0x3fff | 0x8000,
-            low & 0xffff_ffff_ffff
-        );
         Self {
             codec,
-            client: client.into(),
-            user: "".into(),
-            conn_info: "".into(),
+            name: ClientName::from_random(random),
+            user: Arc::default(),
+            conn_info: Arc::default(),
             is_connected: false,
-            expires_at: None,
-            subscriptions: BTreeMap::new(),
+            expires_at: NEVER,
+            subscriptions: Subscriptions::default(),
             filters_bytes: 0,
             emulated: None,
             backing: None,
@@ -220,6 +168,12 @@ impl Connection {
         let (session, secret) = (name.encode(), name.secret);
         self.emulated = Some(Box::new(Emulated { session, secret, node: worker.to_string() }));
         self
+    }
+
+    /// Whether the session of the client has this name.
+    #[must_use]
+    pub fn is_session(&self, name: &str) -> bool {
+        self.emulated.as_ref().is_some_and(|emulated| emulated.session == name)
     }
 
     /// Whether a request with this secret may act for the client.
@@ -244,6 +198,20 @@ impl Connection {
     #[must_use]
     pub const fn codec(&self) -> Codec {
         self.codec
+    }
+
+    /// When its token expires, in seconds since 1970.
+    fn end(&self) -> Option<u64> {
+        Some(self.expires_at).filter(|at| *at != NEVER)
+    }
+
+    fn set_end(&mut self, at: Option<u64>) {
+        self.expires_at = at.unwrap_or(NEVER);
+    }
+
+    /// The text of its name.
+    fn client(&self) -> Arc<str> {
+        (*self.name.text()).into()
     }
 
     /// The number of subscriptions.
@@ -400,7 +368,7 @@ impl Connection {
             Err(error) => return Ok(Err(error)),
         };
         let SubscribeGrant { is_visible, expires_at, .. } = grant;
-        let granted = Granted { is_visible, expires_at, features };
+        let granted = Granted { is_visible, expires_at, features, ..Granted::default() };
         Ok(self.begin_subscription(context, name, since, granted, waiting, out))
     }
 
@@ -410,7 +378,7 @@ impl Connection {
         context: &mut Context<'_, K>,
         name: &str,
         since: Option<Since>,
-        Granted { is_visible, expires_at, features }: Granted,
+        Granted { is_visible, expires_at, features, overrides }: Granted,
         waiting: Waiting,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
@@ -418,8 +386,14 @@ impl Connection {
         if self.filters_bytes as usize + filter_bytes > FILTERS_BYTES_MAX {
             return Err(Error::LimitExceeded);
         }
-        let visitor = is_visible.then(|| self.visitor(&waiting.chan_info));
+        let visitor = is_visible.then(|| PresentClient {
+            is_listed: overrides.is_listed.unwrap_or(true),
+            is_announced: overrides.is_announced,
+            ..self.visitor(&waiting.chan_info)
+        });
+        let reports_visits = context.hub_settings()?.channel(name)?.join_leave;
         let is_renewed = waiting.is_renewed;
+        let is_of_application = !matches!(waiting.asker, Asker::Client(_));
         let at = context.next_instance();
         let begun = context.hub.subscribe(
             context.settings,
@@ -428,10 +402,19 @@ impl Connection {
             (since, visitor),
             at,
         )?;
-        let waiting = Some(waiting);
+        let waiting = Some(Box::new(waiting));
         let place = begun.place;
-        let subscription =
-            Subscription { place, waiting, is_visible, expires_at, is_renewed, features };
+        let subscription = Subscription {
+            place,
+            waiting,
+            is_visible,
+            expires_at,
+            is_renewed,
+            is_of_application,
+            hears_visits: overrides.hears_visits.unwrap_or(reports_visits),
+            recovers: overrides.recovers.unwrap_or(true),
+            features,
+        };
         self.filters_bytes += subscription.filter_bytes();
         let channel = context.hub.channel(begun.place).map_or_else(|| name.into(), Arc::clone);
         self.subscriptions.insert(channel, subscription);
@@ -449,7 +432,7 @@ impl Connection {
     ) -> Result<Result<Permission, Error>, Disconnect> {
         let Ok(hub) = context.hub_settings() else { return Ok(Err(Error::Internal)) };
         let name = subscribe.channel.as_str();
-        if self.subscriptions.contains_key(name) {
+        if self.subscriptions.contains(name) {
             return Ok(Err(Error::AlreadySubscribed));
         }
         if self.subscriptions.len() >= hub.push.channels_max as usize {
@@ -498,24 +481,21 @@ impl Connection {
         reply: &Subscribed,
         out: &mut Vec<u8>,
     ) {
-        let found = self.subscriptions.iter_mut().find(|(_, known)| known.place == place);
-        let Some((channel, subscription)) = found else { return };
+        let Some(channel) = self.subscriptions.channel_at(place).map(Arc::clone) else { return };
+        let Some(subscription) = self.subscriptions.get_mut(&channel) else { return };
         let Some(waiting) = subscription.waiting.take() else { return };
         let with = (waiting.since, &*waiting.data);
         let id = match waiting.asker {
             Asker::Client(id) => id,
             Asker::Application => {
-                let channel = Arc::clone(channel);
                 return self.confirm_added(context, &channel, reply, with, out);
             }
             Asker::Connect => {
-                let channel = Arc::clone(channel);
                 return self.confirm_granted(context, &channel, reply, with, out);
             }
         };
         let is_lost = reply.recovered.as_ref().is_some_and(|recovered| !recovered.is_whole);
         if is_lost && waiting.rejects_unrecovered {
-            let channel = Arc::clone(channel);
             self.unsubscribe(context, &channel);
             return self.codec.encode_error(out, id, Error::UnrecoverablePosition);
         }
@@ -544,7 +524,6 @@ impl Connection {
             let joined = Joined { ttl_seconds, data, ..Joined::new(&reply, since, has_deltas) };
             return self.codec.encode_answer(out, id, &Answer::Subscribed(joined));
         }
-        let channel = Arc::clone(channel);
         self.unsubscribe(context, &channel);
         self.codec.encode_error(out, id, Error::TooManyRequests);
     }
@@ -557,15 +536,19 @@ impl Connection {
         error: Error,
         out: &mut Vec<u8>,
     ) {
-        let mut all = self.subscriptions.iter();
-        let Some((channel, _)) = all.find(|(_, known)| known.place == place) else { return };
-        let channel = Arc::clone(channel);
+        let Some(channel) = self.subscriptions.channel_at(place).map(Arc::clone) else { return };
         let ended = self.remove_subscription(&channel);
         match ended.and_then(|one| one.waiting).map(|waiting| waiting.asker) {
             Some(Asker::Client(id)) => self.codec.encode_error(out, id, error),
             Some(Asker::Connect) => self.refuse_granted(context, error, out),
             Some(Asker::Application) | None => {}
         }
+    }
+
+    /// Whether the client gets reports about clients that join and leave a channel.
+    #[must_use]
+    pub fn hears_visits(&self, channel: &str) -> bool {
+        self.subscriptions.get(channel).is_some_and(|known| known.hears_visits)
     }
 
     /// What the client gets of a publication: the newest of it and the older ones with it that the client has not published, and that its
@@ -578,8 +561,9 @@ impl Connection {
         let subscription = self.subscriptions.get(&publication.channel);
         let features = subscription.and_then(|known| known.features.as_ref());
         let filter = features.and_then(|features| features.filter.as_ref());
+        let name = self.name.text();
         publication.chosen(|one| {
-            *one.sender() != *self.client
+            *one.sender() != *name
                 && filter.is_none_or(|filter| filter.admits(one.tags_of_audience()))
         })
     }
@@ -604,8 +588,33 @@ impl Connection {
             context.effort = context.effort.saturating_add(effort::of_queue(queue.len()));
             queue.forget(channel);
         }
-        let client = subscription.is_visible.then_some(&self.client);
+        let client = subscription.is_visible.then(|| self.client());
+        let client = client.as_ref();
         context.hub.unsubscribe(context.settings, subscription.place, context.key, client);
+    }
+
+    /// Ends the subscription to a channel with a history of which messages were dropped, because the client does not read. The
+    /// client subscribes again from the last message that it has received.
+    ///
+    /// # Errors
+    /// The client must connect again instead.
+    pub fn end_lost<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        channel: &Arc<str>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Disconnect> {
+        let Some(subscription) = self.subscriptions.get(channel) else { return Ok(()) };
+        if !subscription.recovers {
+            return Ok(());
+        }
+        if subscription.is_of_application {
+            return Err(Disconnect::INSUFFICIENT_STATE);
+        }
+        let (code, reason) = (2500, "insufficient state");
+        self.codec.encode_push(out, &Push::Unsubscribed { channel, code, reason });
+        self.unsubscribe(context, channel);
+        Ok(())
     }
 
     fn remove_subscription(&mut self, channel: &str) -> Option<Subscription> {
@@ -624,11 +633,12 @@ impl Connection {
         settings: &Hubs,
         (index, key): (u16, K),
     ) {
-        hub.roster().leave(index, &self.user, &self.client);
+        hub.roster().leave(index, &self.user, self.name);
         self.filters_bytes = 0;
-        for (_, subscription) in core::mem::take(&mut self.subscriptions) {
-            let client = subscription.is_visible.then_some(&self.client);
-            hub.unsubscribe(settings, subscription.place, key, client);
+        let subscriptions = core::mem::take(&mut self.subscriptions);
+        for (_, subscription) in subscriptions.iter() {
+            let client = subscription.is_visible.then(|| self.client());
+            hub.unsubscribe(settings, subscription.place, key, client.as_ref());
         }
     }
 
@@ -642,7 +652,7 @@ impl Connection {
         let hub = context.hub_settings()?;
         let channel = publish.channel.as_str();
         let namespace = hub.channel(channel)?;
-        let is_subscribed = self.subscriptions.contains_key(channel);
+        let is_subscribed = self.subscriptions.contains(channel);
         let is_asked = self.backing.is_some() && namespace.sends(BackendEvent::Publish);
         let user = Client { user: &self.user };
         if !is_asked && !is_permitted(namespace.publish, user, is_subscribed) {
@@ -671,11 +681,12 @@ impl Connection {
             data: data.into(),
             tags: "".into(),
             info: self.visitor("").info,
-            sender: Arc::clone(&self.client),
+            sender: self.client(),
             skip_history: false,
             idempotency_key: "".into(),
             waits: false,
             delta: false,
+            event: "".into(),
         });
         self.call(context, id, call, out);
         Ok(())
@@ -692,7 +703,7 @@ impl Connection {
         if stream_limits(namespace).is_none() {
             return Err(Error::NotAvailable);
         }
-        let is_subscribed = self.subscriptions.contains_key(history.channel.as_str());
+        let is_subscribed = self.subscriptions.contains(history.channel.as_str());
         if !is_permitted(namespace.read_history, Client { user: &self.user }, is_subscribed) {
             return Err(Error::PermissionDenied);
         }
@@ -730,7 +741,7 @@ impl Connection {
         if !namespace.presence {
             return Err(Error::NotAvailable);
         }
-        let is_subscribed = self.subscriptions.contains_key(channel);
+        let is_subscribed = self.subscriptions.contains(channel);
         match is_permitted(namespace.read_presence, Client { user: &self.user }, is_subscribed) {
             true => Ok(()),
             false => Err(Error::PermissionDenied),
@@ -803,7 +814,7 @@ impl Connection {
             let grace = if is_renewed { OVERDUE_SECONDS_MAX } else { EXPIRED_GRACE_SECONDS };
             at.is_some_and(|at| now > at.saturating_add(grace))
         };
-        if has_expired(self.expires_at, self.is_renewed()) {
+        if has_expired(self.end(), self.is_renewed()) {
             return Err(Disconnect::EXPIRED);
         }
         let all = self.subscriptions.iter();
@@ -822,7 +833,7 @@ impl Connection {
         info.extend_from_slice(b"{\"user\":");
         crate::api::encode_text(&mut info, &self.user);
         info.extend_from_slice(b",\"client\":");
-        crate::api::encode_text(&mut info, &self.client);
+        crate::api::encode_text(&mut info, &self.name.text());
         if !self.conn_info.is_empty() {
             info.extend_from_slice(b",\"conn_info\":");
             info.extend_from_slice(self.conn_info.as_bytes());
@@ -833,7 +844,13 @@ impl Connection {
         }
         info.push(b'}');
         let info = String::from_utf8(info).unwrap_or_default().into();
-        PresentClient { client: Arc::clone(&self.client), user: Arc::clone(&self.user), info }
+        PresentClient {
+            client: self.client(),
+            user: Arc::clone(&self.user),
+            info,
+            is_listed: true,
+            is_announced: None,
+        }
     }
 }
 
@@ -846,6 +863,8 @@ struct Granted {
     expires_at: Option<u64>,
     /// Further features of the subscription.
     features: Option<Box<Features>>,
+    /// What differs from the settings of the namespace.
+    overrides: Overrides,
 }
 
 /// How many of `publications` may be sent after `out`. If the client reads and nothing else was sent, the first one may

@@ -21,13 +21,13 @@ impl Connection {
             return Err(Disconnect::BAD_REQUEST);
         }
         match context.connection_claims(token) {
-            Ok(claims) if *claims.sub == *self.user => self.expires_at = claims.ends_at(),
+            Ok(claims) if *claims.sub == *self.user => self.set_end(claims.ends_at()),
             Ok(_) | Err(Refusal::Invalid) => return Err(Disconnect::INVALID_TOKEN),
             Err(Refusal::Expired) => return Err(Disconnect::EXPIRED),
             Err(Refusal::Unavailable) => return Ok(Err(Error::Internal)),
         }
-        let ttl = self.expires_at.map(|at| at.saturating_sub(context.unix_seconds));
-        let answer = Answer::Renewed { client: &self.client, ttl_seconds: ttl };
+        let ttl = self.end().map(|at| at.saturating_sub(context.unix_seconds));
+        let answer = Answer::Renewed { client: &self.name.text(), ttl_seconds: ttl };
         self.codec.encode_answer(out, id, &answer);
         Ok(Ok(()))
     }

@@ -2,6 +2,7 @@
 //! In: messages of the client, instructions. Out: the messages for the client.
 
 use super::*;
+use crate::instruction::Addition;
 use crate::token::Verifier;
 use crate::token::tests::{key_set, public_token};
 use tidegate_base::{Moment, Span};
@@ -48,6 +49,7 @@ impl Fixture {
                 idempotency_key: "".into(),
                 waits: false,
                 delta: false,
+                event: "".into(),
             };
             let to = ReplyTo::Caller { key: 0, number: 1 };
             hub.call(&settings, to, Call::Publish(order), (Moment::ZERO, number));
@@ -264,8 +266,50 @@ fn each_call_verifies_one_signature_by_a_public_key() {
 #[test]
 fn token_without_a_representable_end_does_not_expire() {
     let mut fixture = Fixture::new();
-    fixture.client.expires_at = Some(u64::MAX);
+    fixture.client.set_end(Some(u64::MAX));
     fixture.work(|client, context, out| assert_eq!(client.check(context, out), Ok(())));
+}
+
+/// A subscription of the application to channel `a`.
+fn addition(since: Option<Since>) -> Addition {
+    Addition {
+        channel: "a".into(),
+        since,
+        data: Box::default(),
+        info: Box::default(),
+        expires_at: None,
+        overrides: Overrides::default(),
+    }
+}
+
+#[test]
+fn client_whose_messages_were_dropped_subscribes_or_connects_again() {
+    let channel: Arc<str> = "a".into();
+    let mut fixture = Fixture::new();
+    let end_lost = |fixture: &mut Fixture| {
+        let mut result = Ok(());
+        let told = fixture.work(|client, context, out| {
+            result = client.end_lost(context, &channel, out);
+        });
+        (result, told, fixture.client.subscriptions())
+    };
+    assert_eq!(end_lost(&mut fixture), (Ok(()), String::new(), 0), "it is not subscribed");
+    fixture.send("{\"id\":2,\"subscribe\":{\"channel\":\"a\"}}");
+    let unsubscribe = "\"unsubscribe\":{\"code\":2500,\"reason\":\"insufficient state\"}";
+    let told = format!("{{\"push\":{{\"channel\":\"a\",{unsubscribe}}}}}");
+    assert_eq!(end_lost(&mut fixture), (Ok(()), told, 0));
+    let without_recovery = Overrides { recovers: Some(false), ..Overrides::default() };
+    for (overrides, expected) in
+        [(without_recovery, Ok(())), (Overrides::default(), Err(Disconnect::INSUFFICIENT_STATE))]
+    {
+        fixture.work(|client, context, out| {
+            client.add_subscription(context, &Addition { overrides, ..addition(None) }, out);
+            let has_position = String::from_utf8_lossy(out).contains("\"recoverable\":true");
+            assert_eq!(has_position, expected.is_err());
+        });
+        assert_eq!(end_lost(&mut fixture), (expected, String::new(), 1));
+        fixture.work(|client, context, out| client.end_subscription(context, "a", out));
+    }
 }
 
 #[test]
@@ -273,9 +317,13 @@ fn application_subscribes_and_unsubscribes_the_client() {
     let mut fixture = Fixture::new();
     let since = Some(Since::new("", MESSAGES - 1));
     let told = fixture.work(|client, context, out| {
-        client.add_subscription(context, "a", (since, None, "{\"x\":1}"), out);
+        client.add_subscription(
+            context,
+            &Addition { data: "{\"x\":1}".into(), ..addition(since) },
+            out,
+        );
         // It is subscribed already.
-        client.add_subscription(context, "a", (None, None, ""), out);
+        client.add_subscription(context, &addition(None), out);
     });
     let lines: Vec<&str> = told.split('\n').collect();
     assert_eq!(lines.len(), 2, "the subscription, and what was missed");
@@ -295,7 +343,7 @@ fn application_subscribes_and_unsubscribes_the_client() {
 fn missed_messages_beyond_the_room_are_not_sent_after_a_subscription_of_the_application() {
     let mut fixture = Fixture::new();
     let told = fixture.work(|client, context, out| {
-        client.add_subscription(context, "a", (Some(Since::new("", 0)), None, ""), out);
+        client.add_subscription(context, &addition(Some(Since::new("", 0))), out);
     });
     assert!(!told.contains('\n') && told.contains("\"offset\":8"), "{told}");
 }
@@ -303,11 +351,13 @@ fn missed_messages_beyond_the_room_are_not_sent_after_a_subscription_of_the_appl
 #[test]
 fn refresh_of_the_application_moves_the_end() {
     let mut fixture = Fixture::new();
-    let told =
-        fixture.work(|client, context, out| client.change_end(context, Some(1_000_060), out));
+    let told = fixture
+        .work(|client, context, out| client.change_end(context, (Some(1_000_060), None), out));
     assert_eq!(told, "{\"push\":{\"refresh\":{\"expires\":true,\"ttl\":60}}}");
-    let told = fixture.work(|client, context, out| client.change_end(context, None, out));
+    let told =
+        fixture.work(|client, context, out| client.change_end(context, (None, Some("[1]")), out));
     assert_eq!(told, "{\"push\":{\"refresh\":{}}}");
+    assert!(fixture.client.visitor("").info.contains("\"conn_info\":[1]"));
 }
 
 #[test]
@@ -402,6 +452,7 @@ mod audiences {
                 idempotency_key: "".into(),
                 waits: false,
                 delta: false,
+                event: "".into(),
             };
             let to = ReplyTo::Caller { key: 0, number: 1 };
             self.hub.call(&self.settings, to, Call::Publish(order), (Moment::ZERO, 9))

@@ -96,7 +96,7 @@ impl Connection {
         let subscriptions = claims.subscriptions()?;
         self.user = claims.sub.as_str().into();
         self.conn_info = info.into();
-        self.expires_at = claims.ends_at();
+        self.set_end(claims.ends_at());
         self.set_meta(meta);
         Ok(ConnectGrant { data: Box::default(), subscriptions })
     }
@@ -176,9 +176,9 @@ impl Connection {
         self.enter(context);
         let now = context.unix_seconds;
         // A client that the backend renews must not do so itself.
-        let ends_at = self.expires_at.filter(|_| !self.is_renewed());
+        let ends_at = self.end().filter(|_| !self.is_renewed());
         let connected = Connected {
-            client: &self.client,
+            client: &self.name.text(),
             version: context.version,
             ttl_seconds: ends_at.map(|at| at.saturating_sub(now)),
             ping_seconds: context.ping_seconds,
@@ -212,7 +212,8 @@ impl Connection {
     ) {
         self.has_failed = true;
         self.welcome = None;
-        let all: Vec<Arc<str>> = self.subscriptions.keys().map(Arc::clone).collect();
+        let all: Vec<Arc<str>> =
+            self.subscriptions.iter().map(|(name, _)| Arc::clone(name)).collect();
         all.iter().for_each(|channel| self.unsubscribe(context, channel));
         self.codec.encode_error(out, id, error);
     }

@@ -54,9 +54,19 @@ fn config(settings: &str, file: &str) -> Config {
 
 impl Process {
     pub(crate) fn new(workers: usize, seed: u64, mails: usize, settings: &str) -> Self {
+        Self::with_places(512, workers, seed, (mails, settings))
+    }
+
+    /// A process whose workers have `places` for connections.
+    pub(crate) fn with_places(
+        places: usize,
+        workers: usize,
+        seed: u64,
+        (mails, settings): (usize, &str),
+    ) -> Self {
         let config = config(settings, PUBLIC_KEYS);
         let net = SimNet::new(seed, Faults::none());
-        let worker = |at| Harness::simulated(&net, &config, 512, at);
+        let worker = |at| Harness::simulated(&net, &config, places, at);
         let mut workers: Vec<_> = (0..workers as u64).map(worker).collect();
         if workers.len() > 1 {
             Harness::join_hubs(&mut workers, mails);
@@ -189,9 +199,9 @@ impl Process {
 
 /// A client that is subscribed by URL.
 pub(crate) struct Client {
-    peer: SimPeer,
+    pub(crate) peer: SimPeer,
     is_websocket: bool,
-    is_open: bool,
+    pub(crate) is_open: bool,
     /// The head of the response.
     pub(crate) head: String,
     input: Vec<u8>,
@@ -204,9 +214,9 @@ pub(crate) struct Client {
     /// The data of the messages.
     pub(crate) received: Vec<String>,
     /// The id of the last event.
-    last_id: Option<String>,
-    /// The server has told that messages are lost.
-    is_lost: bool,
+    pub(crate) last_id: Option<String>,
+    /// The number of messages before each report that messages are lost.
+    pub(crate) losses: Vec<usize>,
     /// The code of the Close frame.
     pub(crate) closed: Option<u16>,
 }
@@ -271,13 +281,23 @@ impl Client {
             frame_bytes: 0,
             received: Vec::new(),
             last_id: None,
-            is_lost: false,
+            losses: Vec::new(),
             closed: None,
         }
     }
 
+    /// Whether a report that messages are lost has arrived.
+    fn is_lost(&self) -> bool {
+        !self.losses.is_empty()
+    }
+
     pub(crate) fn read(&mut self) {
-        self.input.extend(self.peer.receive());
+        self.read_some(usize::MAX);
+    }
+
+    /// Reads at most this many bytes. What is left occupies the window of the connection.
+    pub(crate) fn read_some(&mut self, bytes_max: usize) {
+        self.input.extend(self.peer.receive_some(bytes_max));
         if !self.is_open {
             let text = String::from_utf8_lossy(&self.input);
             let Some(end) = text.find("\r\n\r\n") else { return };
@@ -349,7 +369,7 @@ impl Client {
                     self.last_id = Some(id.to_owned());
                 }
                 match (field("event: "), field("data: ")) {
-                    (Some("lost"), _) => self.is_lost = true,
+                    (Some("lost"), _) => self.losses.push(self.received.len()),
                     (_, Some(data)) => self.received.push(data.to_owned()),
                     _ => assert!(
                         event.starts_with("retry: ")
@@ -421,14 +441,14 @@ fn reconnected_event_stream_gets_missed_messages_or_a_lost_event() {
         process.api("publish", "{\"channel\":\"h:a\",\"data\":6}");
         process.turns(20);
         again.read();
-        assert_eq!((again.received.clone(), again.is_lost), (numbers(6)[1..].to_vec(), false));
+        assert_eq!((again.received.clone(), again.is_lost()), (numbers(6)[1..].to_vec(), false));
         for number in 7..=100 {
             process.api("publish", &format!("{{\"channel\":\"h:a\",\"data\":{number}}}"));
         }
         let mut late = Client::events(&process, path, Some(&id));
         process.turns(20);
         late.read();
-        assert!(late.is_lost && late.received.is_empty());
+        assert!(late.is_lost() && late.received.is_empty());
         assert!(late.last_id.as_ref().is_some_and(|id| id.ends_with(":100")), "{:?}", late.last_id);
         process.finish(vec![again, late]);
     }
@@ -464,6 +484,43 @@ fn long_polls_wait_for_a_message_and_go_on_after_it() {
     let response = String::from_utf8(client.receive()).expect("text");
     assert!(response.contains("{\"publications\":[],\"since\":"), "{response}");
     client.reset();
+    process.finish(Vec::new());
+}
+
+#[test]
+fn events_have_the_name_of_their_message_or_of_their_namespace() {
+    let settings = format!(
+        "{SETTINGS}[push.p.namespace.named]\nsubscribe = \"anyone\"\nhistory = 5\nevent = \"tick\"\n"
+    );
+    let mut process = Process::new(2, 6, 100, &settings);
+    let text = |peer: &SimPeer| String::from_utf8(peer.receive()).expect("text");
+    for (channel, of_namespace) in [("named:a", "event: tick\n"), ("h:a", "")] {
+        let get = |fields: &str| {
+            format!("GET /push/subscribe/{channel} HTTP/1.1\r\nHost: a\r\n{fields}\r\n")
+        };
+        let events = process.dial();
+        events.send(get("Accept: text/event-stream\r\n").as_bytes());
+        process.turns(50);
+        let publish = |rest: &str| format!("{{\"channel\":\"{channel}\",\"data\":1{rest}}}");
+        process.api("publish", &publish(""));
+        process.api("publish", &publish(",\"event\":\"price\""));
+        for wrong in ["lost", "open", "error", "a b", "a\\nb", &"x".repeat(65)] {
+            let reply = process.api("publish", &publish(&format!(",\"event\":\"{wrong}\"")));
+            assert!(reply.contains("\"code\":107"), "{wrong}: {reply}");
+        }
+        process.turns(50);
+        let found = text(&events);
+        assert!(found.contains(&format!(":1\n{of_namespace}data: 1\n\n")), "{found}");
+        assert!(found.contains(":2\nevent: price\ndata: 1\n\n"), "{found}");
+        // Messages of the history keep their names.
+        let again = process.exchange(&get("").replacen(" HTTP", "?since=:0 HTTP", 1));
+        let name = if of_namespace.is_empty() { "" } else { ",\"event\":\"tick\"" };
+        let expected = format!(
+            "{{\"data\":1,\"offset\":1{name}}},{{\"data\":1,\"offset\":2,\"event\":\"price\"}}"
+        );
+        assert!(again.contains(&expected), "{again}");
+        events.reset();
+    }
     process.finish(Vec::new());
 }
 
@@ -711,9 +768,9 @@ fn random_clients_lose_nothing_that_they_are_not_told_of() {
             let found: Vec<u64> =
                 client.received.iter().map(|text| text.parse().expect("a number")).collect();
             let is_whole = found.windows(2).all(|two| two[0] + 1 == two[1]);
-            assert!(is_whole || client.is_lost, "seed {seed}: {found:?}");
+            assert!(is_whole || client.is_lost(), "seed {seed}: {found:?}");
             assert!(
-                client.is_lost || found.is_empty() || found.last() == Some(&(published as u64))
+                client.is_lost() || found.is_empty() || found.last() == Some(&(published as u64))
             );
         }
         publisher.reset();

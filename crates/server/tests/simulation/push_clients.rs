@@ -10,6 +10,9 @@ use crate::push::{KEY, Process};
 
 const SETTINGS: &str = "anonymous = true\nsubscribe = \"anyone\"\npublish = \"anyone\"\n";
 
+/// The command with which a session begins.
+const CONNECT: &str = "{\"id\":1,\"connect\":{}}";
+
 /// The response that carries what a client receives.
 pub(crate) struct Stream {
     peer: SimPeer,
@@ -385,6 +388,70 @@ fn connections_end_after_their_age_and_advise_to_connect_again() {
     assert_eq!((process.sum("push_aged_closes"), process.sum("push_clients_now")), (4, 1));
     assert_eq!(process.sum("push_subscriptions_now"), 0);
     drop((stream, peers));
+    process.finish(Vec::new());
+}
+
+#[test]
+fn application_subscribes_a_session_on_terms_of_its_own() {
+    let settings = format!(
+        "{SETTINGS}[push.p.namespace.r]\nsubscribe = \"anyone\"\nhistory = 5\npresence = true\njoin-leave = true\n"
+    );
+    // Simulated workers have the same secret, so that sessions of two workers could have the same name.
+    let mut process = Process::new(1, 21, 64, &settings);
+    let begin = |process: &mut Process, commands: &str| {
+        let mut stream = Stream::begin(process, "http_stream", commands);
+        let reply = stream.wait_for(process, "}}\n");
+        let session = member(&reply, "session").to_owned();
+        stream.rest(process);
+        stream.text.clear();
+        (stream, session)
+    };
+    let (mut seen, mut hidden) = (begin(&mut process, CONNECT), begin(&mut process, CONNECT));
+    let commands = format!("{CONNECT}\n{{\"id\":2,\"subscribe\":{{\"channel\":\"r:x\"}}}}");
+    let (mut other, _) = begin(&mut process, &commands);
+    let subscribe = |session: &str, rest: &str| {
+        format!("{{\"session\":\"{session}\",\"channel\":\"r:x\",{rest}}}")
+    };
+    let counts = |process: &mut Process| process.api("presence_stats", "{\"channel\":\"r:x\"}");
+
+    // Others see it, with the information of the channel.
+    let terms = "\"b64info\":\"eyJ4IjoxfQ==\",\"b64data\":\"WzJd\"";
+    process.api("subscribe", &subscribe(&seen.1, terms));
+    let told = seen.0.wait_for(&mut process, "\"data\":[2]");
+    assert!(told.contains("\"recoverable\":true"), "{told}");
+    let join = other.wait_for(&mut process, "\"chan_info\":{\"x\":1}");
+    assert!(join.contains("\"join\""), "{join}");
+    assert!(counts(&mut process).contains("\"num_clients\":2"));
+    for stream in [&mut seen.0, &mut other] {
+        stream.rest(&mut process);
+        stream.text.clear();
+    }
+
+    // Others do not see it, and it does not see others.
+    let flags = ["presence", "join_leave", "force_push_join_leave", "force_recovery"]
+        .map(|name| format!("\"{name}\":{{\"value\":false}}"));
+    let terms = format!("\"override\":{{{}}}", flags.join(","));
+    process.api("subscribe", &subscribe(&hidden.1, &terms));
+    let told = hidden.0.wait_for(&mut process, "\"subscribe\":{");
+    assert!(!hidden.0.rest(&mut process).contains("recoverable"), "{told}");
+    hidden.0.text.clear();
+    assert!(counts(&mut process).contains("\"num_clients\":2"));
+    assert_eq!(other.rest(&mut process), "", "no join");
+    let (late, _) = begin(&mut process, &commands);
+    other.wait_for(&mut process, "\"join\"");
+    seen.0.wait_for(&mut process, "\"join\"");
+    process.api("publish", "{\"channel\":\"r:x\",\"data\":7}");
+    let told = hidden.0.wait_for(&mut process, "\"pub\":{\"data\":7");
+    assert!(!told.contains("\"join\""), "{told}");
+
+    process.api("disconnect", &format!("{{\"session\":\"{}\"}}", hidden.1));
+    hidden.0.wait_for(&mut process, "\"code\":3503");
+    other.wait_for(&mut process, "\"pub\":{\"data\":7");
+    assert!(!other.rest(&mut process).contains("\"leave\""));
+    process.api("disconnect", &format!("{{\"session\":\"{}\"}}", seen.1));
+    other.wait_for(&mut process, "\"leave\"");
+    assert_eq!(process.sum("push_clients_now"), 2, "only these sessions have ended");
+    drop((seen, hidden, other, late));
     process.finish(Vec::new());
 }
 

@@ -6,7 +6,6 @@
 //! (`Connection::check`).
 //! Invariant: a decision concerns the subscription that the request was about, never a later one to the same channel.
 
-use core::ops::Bound;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -67,7 +66,7 @@ impl Round {
 impl Connection {
     /// Asks about everything whose time is over, one after the other.
     pub(in crate::client) fn begin_round<K>(&mut self, context: &mut Context<'_, K>) {
-        let now = context.unix_seconds;
+        let (now, end) = (context.unix_seconds, self.end());
         let Some(backing) = &mut self.backing else { return };
         let round = &mut backing.round;
         if round.awaits_backend() || now < round.next_at {
@@ -75,15 +74,10 @@ impl Connection {
         }
         (round.failures, round.due) = (0, VecDeque::new());
         let is_due = |at: Option<u64>| at.is_some_and(|at| at <= now);
-        if backing.is_renewed && is_due(self.expires_at) {
+        if backing.is_renewed && is_due(end) {
             round.due.push_back(Lease::Connection);
         }
-        let (after, until) = match &round.last {
-            Some(last) => (Bound::Excluded(&**last), Bound::Included(&**last)),
-            None => (Bound::Unbounded, Bound::Excluded("")),
-        };
-        let later = self.subscriptions.range::<str, _>((after, Bound::Unbounded));
-        let all = later.chain(self.subscriptions.range::<str, _>((Bound::Unbounded, until)));
+        let all = self.subscriptions.iter_after(round.last.as_deref());
         let due = all.filter(|(_, known)| known.is_renewed && is_due(known.expires_at));
         let due: Vec<_> = due.map(|(name, _)| Lease::Subscription(Arc::clone(name))).collect();
         round.due.extend(due);
@@ -160,7 +154,7 @@ impl Connection {
 
     /// The connection continues.
     fn renew(&mut self, granted: &Granted<'_>) {
-        self.expires_at = granted.ends_at();
+        self.set_end(granted.ends_at());
         if let Ok(Some(info)) = granted.info() {
             self.conn_info = info.into();
         }

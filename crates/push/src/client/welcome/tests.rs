@@ -56,6 +56,7 @@ impl Fixture {
             idempotency_key: "".into(),
             waits: false,
             delta: false,
+            event: "".into(),
         };
         let owner = usize::from(self.hubs[0].owner(channel));
         let to = ReplyTo::Caller { key: 0, number: 1 };

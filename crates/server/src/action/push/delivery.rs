@@ -13,7 +13,7 @@ use tidegate_push::client::Disconnect;
 use tidegate_push::deflated::COMPRESSION_COST;
 use tidegate_push::fan_out::{Delivery, Handed};
 use tidegate_push::publication::{Content, DELIVERY_COST_BYTES, Form, Publication};
-use tidegate_push::queue::Queued;
+use tidegate_push::queue::{Next, Queued};
 use tidegate_reactor::Reactor;
 
 use crate::action::push::emulation::Stream;
@@ -116,6 +116,9 @@ impl Worker {
         match &session.kind {
             Kind::Client { link, connection, .. } => {
                 let link = *link;
+                if publication.is_visit() && !connection.hears_visits(&publication.channel) {
+                    return Handed::Nothing;
+                }
                 let Some(publication) = connection.chosen(publication) else {
                     self.accounts.counters.push_left_out.add(1);
                     return Handed::Nothing;
@@ -210,6 +213,7 @@ impl Worker {
         let Some(hub) = hubs.get(publication.hub) else { return Handed::Nothing };
         let queue = self.push.queues.entry(key).or_default();
         let outcome = queue.push(Arc::clone(publication), &hub.queue);
+        let lost = queue.take_lost();
         let (queued, dropped, handed) = match outcome {
             Queued::Waits => (1, 0, Handed::Queued { dropped: 0 }),
             Queued::DroppedOlder(dropped) => (1, dropped.into(), Handed::Queued { dropped }),
@@ -227,7 +231,28 @@ impl Worker {
             of_hub.queued.add(queued);
             of_hub.dropped.add(dropped);
         }
+        if !lost.is_empty() {
+            self.end_lost(reactor, key, &lost);
+        }
         handed
+    }
+
+    /// Messages of these channels with a history were dropped from the queue of a subscriber. A client of the client protocol
+    /// subscribes again, and recovers them if it can. A stream of events reports the gap where it is, and raw mode cannot report it.
+    fn end_lost<R: Reactor>(&mut self, reactor: &mut R, key: Key, lost: &[Arc<str>]) {
+        let Receiver::Session(id) = key.receiver() else { return };
+        let mut out = self.buffers.take();
+        let ended = self.with_client(reactor, id, 0, |connection, context| {
+            lost.iter().try_for_each(|channel| connection.end_lost(context, channel, &mut out))
+        });
+        match ended {
+            Some(Ok(())) => self.send_to_client(reactor, id, &out),
+            Some(Err(Disconnect { code, reason })) => {
+                self.close_push_client(reactor, id, code, reason);
+            }
+            None => {}
+        }
+        self.buffers.put(out);
     }
 
     /// A client of a hub is disconnected because it does not read.
@@ -311,7 +336,7 @@ impl Worker {
             if queue.is_empty() {
                 self.push.queues.remove(&key);
             }
-            let Some(publication) = next else { break };
+            let Some(Next { publication, .. }) = next else { break };
             let form = session.map_or(Some(Form::Raw), |id| self.choose_form(id, &publication));
             let Some(form) = form else { break };
             self.accounts.counters.push_deliveries.add(1);
@@ -343,15 +368,15 @@ impl Worker {
             if queue.is_empty() {
                 self.push.queues.remove(&key);
             }
-            let Some(publication) = next else { break };
+            let Some(next) = next else { break };
             self.accounts.counters.push_deliveries.add(1);
             match framing {
                 Some(framing) => {
-                    let Some(form) = self.choose_form(id, &publication) else { break };
-                    self.send_to_stream(reactor, to, framing, publication.message(form));
+                    let Some(form) = self.choose_form(id, &next.publication) else { break };
+                    self.send_to_stream(reactor, to, framing, next.publication.message(form));
                 }
                 None => {
-                    self.send_event(reactor, to, &publication);
+                    self.send_next_event(reactor, to, &next);
                     if self.is_client_blocked(reactor, to) {
                         self.hold_client(reactor, to);
                     }

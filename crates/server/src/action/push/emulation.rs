@@ -22,7 +22,7 @@ use tidegate_reactor::Reactor;
 use tidegate_wire::message::{Method, RequestHead};
 
 use crate::action::push::request::Purpose;
-use crate::action::push::{Key, Kind, Link, PushSession, PushState, Receiver};
+use crate::action::push::{HubRequest, Key, Kind, Link, PushSession, PushState, Receiver};
 use crate::answer::{Answer, Head};
 use crate::carrier::Rest;
 use crate::requester::Requester;
@@ -94,7 +94,7 @@ impl Worker {
         let nothing = Box::default();
         let framing = Framing::Events;
         let purpose = Purpose::Stream { framing, origin: None, endpoint, fields: nothing };
-        let kind = Kind::Request { purpose, body: Vec::new() };
+        let kind = Kind::Request(Box::new(HubRequest { purpose, body: Vec::new() }));
         let Some(id) = self.insert_session(reactor, to, hub, kind) else { return };
         self.begin_stream(reactor, id, (framing, endpoint, fields), origin, &commands);
     }

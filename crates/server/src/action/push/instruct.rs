@@ -27,14 +27,14 @@ impl Worker {
     fn instruct<R: Reactor>(&mut self, reactor: &mut R, key: Key, instruction: &Instruction) {
         let Receiver::Session(id) = key.receiver() else { return };
         // An earlier client of the slice may have ended the connection.
-        if !self.push.sessions.find(id).is_some_and(PushSession::is_client) {
+        let is_concerned = |session: &PushSession| session.is_concerned(&instruction.session);
+        if !self.push.sessions.find(id).is_some_and(is_concerned) {
             return;
         }
         match &instruction.what {
-            ClientChange::Subscribe { channel, since, data, expires_at } => {
+            ClientChange::Subscribe(addition) => {
                 self.tell_client(reactor, id, |connection, context, out| {
-                    let wanted = (*since, *expires_at, &**data);
-                    connection.add_subscription(context, channel, wanted, out);
+                    connection.add_subscription(context, addition, out);
                 });
             }
             ClientChange::Unsubscribe { channel } => {
@@ -42,9 +42,9 @@ impl Worker {
                     connection.end_subscription(context, channel, out);
                 });
             }
-            ClientChange::Refresh { expires_at } => {
+            ClientChange::Refresh { expires_at, info } => {
                 self.tell_client(reactor, id, |connection, context, out| {
-                    connection.change_end(context, *expires_at, out);
+                    connection.change_end(context, (*expires_at, info.as_deref()), out);
                 });
             }
             ClientChange::Disconnect { code, reason } => {

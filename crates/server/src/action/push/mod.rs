@@ -203,7 +203,7 @@ pub(crate) struct PushSession {
 /// The purpose of a request to a hub.
 enum Kind {
     /// A request whose body arrives.
-    Request { purpose: Purpose, body: Vec<u8> },
+    Request(Box<HubRequest>),
     /// A request to the API that waits for replies.
     ApiCall(Box<ApiCall>),
     /// A request whose commands are on their way to the worker of their session. `origin`: of the page that may read the
@@ -214,9 +214,28 @@ enum Kind {
     /// A stream of events. `place` is `None` until the subscription exists.
     Events { place: Option<SubscriptionId> },
     /// A long poll.
-    Poll { place: Option<SubscriptionId>, position: Option<Position>, origin: Option<Box<str>> },
+    Poll(Box<Poll>),
     /// A client that speaks the client protocol. At `check_at` its tokens are checked, whatever it sends until then.
     Client { link: Link, connection: Box<Connection>, check_at: Moment },
+}
+
+// There may be a million clients, which are of the kind `Client`. Other kinds are in boxes.
+const _: () = assert!(size_of::<PushSession>() <= 72);
+
+/// A request whose body arrives.
+struct HubRequest {
+    purpose: Purpose,
+    body: Vec<u8>,
+}
+
+/// A long poll.
+struct Poll {
+    /// The subscription; `None` until it exists.
+    place: Option<SubscriptionId>,
+    /// The position after which the next poll continues.
+    position: Option<Position>,
+    /// The origin of the page that may read the response.
+    origin: Option<Box<str>>,
 }
 
 /// The connection that carries the messages for a client of the client protocol.
@@ -242,7 +261,7 @@ impl PushState {
         let verifier = Verifier::new(&settings);
         let sweep_at = if settings.is_empty() { Moment::NEVER } else { Moment::ZERO };
         Self {
-            sessions: CheckedSlab::new(sessions_max),
+            sessions: CheckedSlab::reserved(sessions_max),
             share: TurnShare::new(PUSH_SPAN_MAX),
             hub: Hub::new(&settings, own, workers),
             settings,
@@ -395,6 +414,12 @@ impl PushSession {
         matches!(self.kind, Kind::Client { .. })
     }
 
+    /// Whether an instruction for the session of this name concerns the client; empty: for all sessions.
+    fn is_concerned(&self, name: &str) -> bool {
+        let is_named = |connection: &Connection| name.is_empty() || connection.is_session(name);
+        matches!(&self.kind, Kind::Client { connection, .. } if is_named(connection))
+    }
+
     /// Whether `connect` of the client has failed.
     fn has_failed(&self) -> bool {
         matches!(&self.kind, Kind::Client { connection, .. } if connection.has_failed())
@@ -407,7 +432,8 @@ impl PushSession {
 
     fn place(&self) -> Option<SubscriptionId> {
         match &self.kind {
-            Kind::Events { place } | Kind::Poll { place, .. } => *place,
+            Kind::Events { place } => *place,
+            Kind::Poll(poll) => poll.place,
             Kind::Request { .. }
             | Kind::ApiCall(_)
             | Kind::Commands { .. }
@@ -590,7 +616,7 @@ impl Worker {
             hub.unsubscribe(settings, place, key, None);
         }
         match session.kind {
-            Kind::Request { body, .. } => self.buffers.put(body),
+            Kind::Request(request) => self.buffers.put(request.body),
             Kind::Client { mut connection, .. } => {
                 counters.push_clients_now.sub(1);
                 connection.leave_all(hub, settings, (session.hub, key));

@@ -12,7 +12,7 @@ use tidegate_push::emulation::Framing;
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::{BodyLength, RequestHead};
 
-use crate::action::push::{Kind, PushSession};
+use crate::action::push::{HubRequest, Kind, PushSession};
 use crate::requester::Requester;
 use crate::worker::Worker;
 
@@ -48,7 +48,8 @@ impl Worker {
         purpose: Purpose,
     ) {
         let most = self.body_max(&purpose);
-        let kind = Kind::Request { purpose, body: self.buffers.take() };
+        let request = HubRequest { purpose, body: self.buffers.take() };
+        let kind = Kind::Request(Box::new(request));
         let Some(id) = self.insert_session(reactor, to, hub, kind) else { return };
         match head.length {
             BodyLength::None | BodyLength::Length(0) => self.finish_hub_request(reactor, id),
@@ -84,15 +85,15 @@ impl Worker {
     ) {
         let Some(session) = self.push.sessions.get(id) else { return };
         let to = session.requester;
-        let Kind::Request { purpose, body } = &session.kind else { return };
-        if body.len() + data.len() > self.body_max(purpose) {
+        let Kind::Request(request) = &session.kind else { return };
+        if request.body.len() + data.len() > self.body_max(&request.purpose) {
             self.forget_session(id);
             return self.answer_error(reactor, to, 413, TOO_LARGE, true);
         }
-        if let Some(PushSession { kind: Kind::Request { body, .. }, .. }) =
+        if let Some(PushSession { kind: Kind::Request(request), .. }) =
             self.push.sessions.get_mut(id)
         {
-            body.extend_from_slice(data);
+            request.body.extend_from_slice(data);
         }
         if is_end {
             self.finish_hub_request(reactor, id);
@@ -157,9 +158,9 @@ impl Worker {
 
     fn run_hub_request<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
         let Some(session) = self.push.sessions.get_mut(id) else { return };
-        let Kind::Request { purpose, body } = &mut session.kind else { return };
-        let body = core::mem::take(body);
-        let purpose = core::mem::replace(purpose, Purpose::Api(Box::default()));
+        let Kind::Request(request) = &mut session.kind else { return };
+        let body = core::mem::take(&mut request.body);
+        let purpose = core::mem::replace(&mut request.purpose, Purpose::Api(Box::default()));
         let began = reactor.read_clock();
         match purpose {
             Purpose::Api(method) => self.run_api(reactor, id, &method, &body),

@@ -12,13 +12,14 @@ use tidegate_push::mail::Subscribed;
 use tidegate_push::poll;
 use tidegate_push::position::Since;
 use tidegate_push::publication::{Form, Publication, count_within};
+use tidegate_push::queue::Next;
 use tidegate_push::settings::Error;
 use tidegate_push::stream::Recovered;
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::{Method, RequestHead};
 use tidegate_wire::websocket::{Close, CloseCode};
 
-use crate::action::push::{Key, Kind, PushSession, PushState};
+use crate::action::push::{Key, Kind, Poll, PushSession, PushState};
 use crate::action::service::Service;
 use crate::action::websocket::WebSocket;
 use crate::answer::{Answer, Head};
@@ -186,7 +187,8 @@ impl Worker {
         (origin, end): (Option<&str>, Moment),
         since: Option<Since>,
     ) {
-        let kind = Kind::Poll { place: None, position: None, origin: origin.map(Into::into) };
+        let poll = Poll { place: None, position: None, origin: origin.map(Into::into) };
+        let kind = Kind::Poll(Box::new(poll));
         let Some(id) = self.insert_session(reactor, to, hub, kind) else { return };
         match self.subscribe(reactor, (hub, channel), Key::of_session(id), since) {
             Ok((place, reply)) => {
@@ -240,7 +242,8 @@ impl Worker {
 
     fn set_place(&mut self, id: Id<PushSession>, new: SubscriptionId) {
         match self.push.sessions.get_mut(id).map(|session| &mut session.kind) {
-            Some(Kind::Events { place } | Kind::Poll { place, .. }) => *place = Some(new),
+            Some(Kind::Events { place }) => *place = Some(new),
+            Some(Kind::Poll(poll)) => poll.place = Some(new),
             Some(
                 Kind::Request { .. }
                 | Kind::ApiCall(_)
@@ -263,29 +266,33 @@ impl Worker {
         let to = session.requester;
         let is_lost = reply.recovered.as_ref().is_some_and(|recovered| !recovered.is_whole);
         let missed = reply.recovered.as_ref().map_or(&[][..], |found| &found.publications);
+        let limits = self.push.settings.get(session.hub).map(|hub| &hub.queue);
         match &mut session.kind {
             Kind::Events { .. } => {
+                // A client that does not read yet must not be disconnected because of what it recovers: it would come back with
+                // the same position.
+                let fits = limits.is_some_and(|limits| limits.admits(missed));
+                let recovered = reply.recovered.as_ref().filter(|_| fits);
                 let mut out = self.buffers.take();
-                if is_lost {
-                    events::encode_lost(&mut out);
+                if is_lost || !fits {
+                    out.extend_from_slice(events::LOST);
                 }
                 match &reply.position {
-                    Some(position) if missed.is_empty() => {
+                    Some(position) if missed.is_empty() || !fits => {
                         events::encode_position(&mut out, position);
                     }
                     Some(_) | None => {}
                 }
                 self.send_data(reactor, to, &out);
                 self.buffers.put(out);
-                for publication in reply.recovered.iter().flat_map(Recovered::encodable) {
+                for publication in recovered.into_iter().flat_map(Recovered::encodable) {
                     self.deliver_to(reactor, Key::of_session(id), &publication);
                 }
             }
-            Kind::Poll { position, .. } => {
-                *position = reply.position;
+            Kind::Poll(poll) => {
+                poll.position = reply.position;
                 // The next poll begins after the last publication of the response.
-                let hub = self.push.settings.get(session.hub);
-                let room = hub.map_or(0, |hub| hub.queue.bytes_max);
+                let room = limits.map_or(0, |limits| limits.bytes_max);
                 let count = count_within(missed, room).max(missed.len().min(1));
                 if is_lost || !missed.is_empty() {
                     self.answer_poll(reactor, id, &missed[..count], is_lost);
@@ -329,9 +336,9 @@ impl Worker {
     ) {
         let Some(session) = self.push.sessions.get_mut(id) else { return };
         let to = session.requester;
-        let Kind::Poll { position, origin, .. } = &mut session.kind else { return };
+        let Kind::Poll(poll) = &mut session.kind else { return };
         let last = publications.last().and_then(|publication| publication.position);
-        let (position, origin) = (last.or(*position), origin.take());
+        let (position, origin) = (last.or(poll.position), poll.origin.take());
         let mut body = self.buffers.take();
         poll::encode(&mut body, publications, position, is_lost);
         self.forget_session(id);
@@ -348,6 +355,22 @@ impl Worker {
         publication: &Publication,
     ) {
         self.send_data(reactor, to, publication.frame(Form::Event));
+    }
+
+    /// Sends a publication that has waited, with the event `lost` where messages are missing.
+    pub(super) fn send_next_event<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        next: &Next,
+    ) {
+        if next.follows_gap {
+            self.send_data(reactor, to, events::LOST);
+        }
+        self.send_event(reactor, to, &next.publication);
+        if next.precedes_gap {
+            self.send_data(reactor, to, events::LOST);
+        }
     }
 
     /// Sends a comment, so that the stream of events stays alive.
