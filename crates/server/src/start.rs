@@ -666,6 +666,8 @@ fn start_admin(
         edits: LiveEdits::default(),
         staged: StagedCertificates::default(),
         profiler: admin::Profiler::default(),
+        process_rates: admin::Rates::default(),
+        rates: admin::Rates::default(),
     });
     operations.names.note(arranged, addresses, &[]);
     operations.edits.note_names(arranged);

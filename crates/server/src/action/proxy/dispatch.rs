@@ -157,10 +157,20 @@ impl Worker {
             // The exchange may be able to use a server that is free now, or needs a permit of another worker.
             self.note_unserved(pool_index);
         }
+        self.note_queue_length(pool_index);
         self.accounts.counters.queued.add(1);
         let wait = self.settings.of(era).pool(pool_index).timeouts.queue;
         let wait = if exceeds_queue { wait.min(PERMIT_SPAN) } else { wait };
         self.set_action_deadline(reactor, to, reactor.now().after(wait));
+    }
+
+    /// Counts how many exchanges wait for a server of a pool.
+    pub(crate) fn note_queue_length(&self, pool_index: u16) {
+        if self.recorder.counts()
+            && let Some(traffic) = self.settings.newest().counted.pool(pool_index)
+        {
+            traffic.note_queue(self.pools[usize::from(pool_index)].queue.len());
+        }
     }
 
     /// No other worker has had a permit for an exchange beyond the end of the queue. It has a place now if others have left
@@ -251,6 +261,7 @@ impl Worker {
             next = pool.queue.after(id);
             let Some(exchange) = self.exchanges.get(id) else {
                 pool.queue.remove(id);
+                self.note_queue_length(pool_index);
                 continue;
             };
             if !pool.state.has_room_for(exchange.attempts.tried()) {
@@ -321,7 +332,9 @@ impl Worker {
             self.pools[usize::from(pool_index)].state.note_end(server);
             return Err(shortage);
         }
-        self.pools[usize::from(pool_index)].queue.remove(id);
+        if self.pools[usize::from(pool_index)].queue.remove(id) {
+            self.note_queue_length(pool_index);
+        }
         let Some(exchange) = self.exchanges.get_mut(id) else { return Ok(()) };
         let attempts = exchange.attempts.begin(server);
         let server = server as u16;
