@@ -57,7 +57,10 @@ pub use count_table::{
 pub use drain::DrainTimes;
 pub use eject::Eject;
 pub use handling::{FieldEdits, Handling, Hooks, Placeholder, Template, TemplatePiece};
-pub use health::{AgentCheck, CheckKind, CheckMethod, HealthCheck, HttpCheck};
+pub use health::{
+    AgentCheck, BodyCheck, CheckKind, CheckMethod, GrpcCheck, HealthCheck, HttpCheck,
+    WebSocketCheck,
+};
 pub use identity::{ID_FIELD_BYTES_MAX, Keep, RequestIds, Trace};
 pub use mirror::Mirror;
 pub use networks::{AddressSet, Addresses, NetworkSet, RANGES_MAX};

@@ -448,6 +448,7 @@ agent = { port = 9999, every = "3s", send = "app" }
         host: Some("app.example".to_owned()),
         method: CheckMethod::Head,
         status: vec![(200, 200), (300, 302)],
+        body: None,
     };
     let health = HealthCheck {
         kind: CheckKind::Http(http),
@@ -469,6 +470,7 @@ agent = { port = 9999, every = "3s", send = "app" }
         host: None,
         method: CheckMethod::Get,
         status: vec![(200, 399)],
+        body: None,
     };
     assert_eq!(b.health.as_ref().map(|health| &health.kind), Some(&CheckKind::Http(http)));
     assert_eq!(b.health.as_ref().and_then(|health| health.keep_alive), None);
