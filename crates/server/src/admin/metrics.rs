@@ -296,6 +296,12 @@ impl Text {
 
     /// Metrics that only pools have.
     fn pools(&mut self, series: &Series) {
+        let help =
+            "Requests that ended without a server: none was available, or they waited too long.";
+        self.begin("pool_unserved", "counter", help);
+        for (labels, totals) in series {
+            self.sample("pool_unserved_total", labels, totals.get("ended"));
+        }
         for (name, counter, help) in [
             ("pool_queued", "queued_now", "Requests that wait for a server."),
             (

@@ -191,7 +191,7 @@ impl Worker {
         self.abandon_server(reactor, attempt.up);
         let text =
             "the configuration changed while the request waited for the authentication server";
-        self.fail(reactor, id, Failure { status: 503, text });
+        self.fail(reactor, id, Failure::new(503, text));
     }
 
     /// Drops a piece of the body of a response that admits the request. Returns false if the exchange has no such response.

@@ -19,7 +19,7 @@ use crate::worker::Worker;
 
 /// How long a request waits for a verdict.
 const VERDICT_MAX: Span = Span::from_secs(30);
-const TOO_MANY: Failure = Failure { status: 503, text: "too many passwords are being verified" };
+const TOO_MANY: Failure = Failure::new(503, "too many passwords are being verified");
 
 /// The data of a request that are needed after the verdict.
 pub(crate) struct Authorization {

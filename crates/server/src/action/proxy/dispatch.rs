@@ -94,7 +94,7 @@ impl Worker {
                 }
             }
             Pick::Full => {
-                self.enqueue(reactor, id, Failure { status: 503, text: QUEUE_FULL });
+                self.enqueue(reactor, id, QUEUE_FULL);
             }
             Pick::None if was_tried => self.pause(reactor, id),
             Pick::None => {
@@ -130,6 +130,7 @@ impl Worker {
         let (era, pool_index, to) = (exchange.era, exchange.pool, exchange.requester);
         exchange.stage = Stage::Queued;
         self.note_phase(to, Phase::Queue);
+        self.note_pool(to, pool_index);
         self.leave_queue_if_gone(reactor, id);
         // The client may have disconnected.
         if self.exchanges.find(id).is_none() {
@@ -186,7 +187,7 @@ impl Worker {
         }
         self.accounts.counters.queue_refusals.add(1);
         self.leave_queues(id);
-        self.fail(reactor, id, Failure { status: 503, text: QUEUE_FULL });
+        self.fail(reactor, id, QUEUE_FULL);
     }
 
     /// Calls `leave_queue` if the client has already ended its direction, for example during its previous request or while
@@ -692,7 +693,7 @@ impl Worker {
         self.note_result(pool, server, is_failure(status), reactor.now());
         self.abandon_server(reactor, up);
         let text = "the server responded with an error";
-        self.attempt_failed(reactor, id, point, Failure { status: 502, text });
+        self.attempt_failed(reactor, id, point, Failure::new(502, text));
         true
     }
 
@@ -725,10 +726,10 @@ impl Worker {
             | Stage::ExpectRequestEnd => {}
         }
         let to = exchange.requester;
-        self.blame(to, Cause::QueueTimeout, QUEUE_TIMEOUT);
+        self.blame(to, Cause::QueueTimeout, QUEUE_TIMEOUT.text);
         self.accounts.counters.queue_refusals.add(1);
         self.leave_queues(id);
-        self.fail(reactor, id, Failure { status: 503, text: QUEUE_TIMEOUT });
+        self.fail(reactor, id, QUEUE_TIMEOUT);
     }
 }
 
@@ -750,17 +751,16 @@ fn failed_attempt<'a>(
     }
 }
 
-pub(crate) const NO_SERVER: Failure = Failure { status: 503, text: "no server is available" };
+pub(crate) const NO_SERVER: Failure = Failure::new(503, "no server is available");
 const NO_PASSWORD_RESULT: Failure =
-    Failure { status: 503, text: "timed out waiting for the password to be verified" };
+    Failure::new(503, "timed out waiting for the password to be verified");
 /// How long a request waits for a permit of another worker if the queue of its worker is full.
 const PERMIT_SPAN: Span = Span::from_millis(50);
 /// How many requests of a worker and pool wait that way.
 const BEYOND_QUEUE_MAX: usize = 256;
-const QUEUE_FULL: &str = "the request queue is full";
-const QUEUE_TIMEOUT: &str = "timed out in the request queue";
+const QUEUE_FULL: Failure = Failure::overload("the request queue is full");
+const QUEUE_TIMEOUT: Failure = Failure::overload("timed out in the request queue");
 /// This process has no slot, descriptor or memory for another connection.
 pub(crate) const SHORTAGE: Failure =
-    Failure { status: 503, text: "the proxy has no resources for another connection" };
-pub(crate) const NO_CONNECT: Failure =
-    Failure { status: 502, text: "could not connect to the server" };
+    Failure::overload("the proxy has no resources for another connection");
+pub(crate) const NO_CONNECT: Failure = Failure::new(502, "could not connect to the server");

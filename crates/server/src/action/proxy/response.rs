@@ -329,7 +329,7 @@ impl Worker {
         text: &'static str,
     ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let failure = Failure { status: 502, text };
+        let failure = Failure::new(502, text);
         if exchange.stage != Stage::ExpectResponse {
             return self.upstream_failed(reactor, id, failure);
         }
@@ -348,12 +348,12 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else { return };
         if exchange.mirrored.is_some() {
             let text = "the server reset the request";
-            return self.upstream_failed(reactor, id, Failure { status: 502, text });
+            return self.upstream_failed(reactor, id, Failure::new(502, text));
         }
         let (to, pool, attempt) = (exchange.requester, exchange.pool, exchange.attempt);
         if self.progress(to) != Progress::Begun && !self.is_call(to) {
             let text = "the server reset the request";
-            return self.upstream_failed(reactor, id, Failure { status: 502, text });
+            return self.upstream_failed(reactor, id, Failure::new(502, text));
         }
         self.blame(to, Cause::Server, "the server reset the request");
         self.release_server(pool, attempt.server);
@@ -377,7 +377,7 @@ impl Worker {
         let up = exchange.attempt.up;
         self.abandon_server(reactor, up);
         let text = "the server refused the request";
-        self.attempt_failed(reactor, id, FailurePoint::Refused, Failure { status: 503, text });
+        self.attempt_failed(reactor, id, FailurePoint::Refused, Failure::new(503, text));
     }
 
     /// The server takes no tunnel over HTTP/2 (RFC 8441). The request is sent over an HTTP/1.1 connection if the pool may use
@@ -392,7 +392,7 @@ impl Worker {
         self.release_server(pool, attempt.server);
         self.abandon_server(reactor, attempt.up);
         let text = "the server does not support WebSocket over HTTP/2 (RFC 8441)";
-        self.fail(reactor, id, Failure { status: 502, text });
+        self.fail(reactor, id, Failure::new(502, text));
     }
 
     /// The server closes the connection of a request (GOAWAY), and has certainly not processed it: another server gets the
@@ -411,7 +411,7 @@ impl Worker {
         let up = exchange.attempt.up;
         self.abandon_server(reactor, up);
         let text = "the server closed the connection before the request was sent";
-        let failure = Failure { status: 502, text };
+        let failure = Failure::new(502, text);
         self.attempt_failed(reactor, id, FailurePoint::NotSent, failure);
     }
 
@@ -505,7 +505,7 @@ impl Worker {
         };
         self.abandon_server(reactor, attempt.up);
         let text = "the server closed the connection without sending a response";
-        self.attempt_failed(reactor, id, point, Failure { status: 502, text });
+        self.attempt_failed(reactor, id, point, Failure::new(502, text));
     }
 
     /// The attempt failed and must not be repeated: the request may have been executed.
@@ -559,7 +559,7 @@ impl Worker {
         self.note_connect_failure(up);
         self.abandon_server(reactor, up);
         let text = "timed out connecting to the server";
-        let failure = Failure { status: 504, text };
+        let failure = Failure::new(504, text);
         self.attempt_failed(reactor, id, FailurePoint::Connect, failure);
     }
 
@@ -595,7 +595,7 @@ impl Worker {
             true => FailurePoint::InResponse,
             false => FailurePoint::ResponseTimeout,
         };
-        self.attempt_failed(reactor, id, point, Failure { status: 504, text });
+        self.attempt_failed(reactor, id, point, Failure::new(504, text));
     }
 
     /// The server has not taken the rest of the request in time, although it has sent the whole response.
@@ -637,6 +637,6 @@ impl Worker {
         self.accounts.counters.body_timeouts.add(1);
         self.note_silence(reactor, up, timeout);
         let text = "the server stopped sending its response";
-        self.upstream_failed(reactor, id, Failure { status: 504, text });
+        self.upstream_failed(reactor, id, Failure::new(504, text));
     }
 }
