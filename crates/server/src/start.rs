@@ -663,6 +663,7 @@ fn start_admin(
         is_stopping: AtomicBool::new(false),
         places: admin::Places::default(),
         reloads: admin::Reloads::default(),
+        upgrades: admin::Reloads::default(),
         edits: LiveEdits::default(),
         staged: StagedCertificates::default(),
         profiler: admin::Profiler::default(),

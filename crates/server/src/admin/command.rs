@@ -505,12 +505,12 @@ const COMMANDS: &[Command] = &[
     Command {
         words: &["upgrade"],
         arguments: "",
-        about: "the same as SIGUSR2: starts the program again with the same listening sockets, then stops; the log reports \
-                the result",
+        about: "the same as SIGUSR2: starts the program again with the same listening sockets, waits until it serves, then stops; \
+                fails if the new process does not serve, and this one serves on",
         example: "upgrade",
-        run: |arguments, operations| {
-            signal("upgrade", arguments, Signal::USR2)?;
-            Ok(Reply::Changed(edits::lost_in_upgrade(operations)))
+        run: |arguments, _| match arguments {
+            [] => Ok(Reply::Pending(Pending::Upgrade)),
+            _ => Err(allowed("upgrade", arguments, &[""])),
         },
     },
     Command {

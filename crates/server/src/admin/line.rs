@@ -314,6 +314,7 @@ mod tests {
             is_stopping: false.into(),
             places: Places::default(),
             reloads: Reloads::default(),
+            upgrades: Reloads::default(),
             edits: LiveEdits::default(),
             staged: StagedCertificates::default(),
             profiler: Profiler::default(),

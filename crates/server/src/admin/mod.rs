@@ -110,6 +110,8 @@ pub(crate) struct Operations {
     pub(crate) places: Places,
     /// The results of reloads.
     pub(crate) reloads: Reloads,
+    /// The results of upgrades.
+    pub(crate) upgrades: Reloads,
     /// The edits of the configuration.
     pub(crate) edits: LiveEdits,
     /// The certificates that wait for `commit tls cert`.
