@@ -1,18 +1,35 @@
 //! Reads `health` of a pool.
 //! In: the table of a pool, and what the pool speaks. Out: checked settings.
-//! Limits: `RANGES_MAX` ranges of statuses.
+//! Limits: `RANGES_MAX` ranges of statuses; `TEXT_BYTES_MAX` bytes of the expected text, and of the name of a gRPC service.
 //! Invariant: a check passes with at least one status; its times and counts are in the ranges of the table of settings.
 
 use tidegate_base::Span;
 
 use crate::listeners::refused;
-use crate::model::{CheckKind, CheckMethod, HealthCheck, HttpCheck, Pool};
+use crate::model::{
+    BodyCheck, CheckKind, CheckMethod, GrpcCheck, HealthCheck, HttpCheck, Pool, WebSocketCheck,
+};
 use crate::pattern::{self, ValueError, complain};
 use crate::report::{Kind, Note, Notes};
 use crate::table::{Located, Table};
 
 /// Maximum number of ranges in `status`.
 const RANGES_MAX: usize = 32;
+/// Maximum number of bytes of the expected text, and of the name of a gRPC service.
+const TEXT_BYTES_MAX: usize = 1024;
+/// How many bytes of a body are searched for the expected text, unless the file has another number.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+/// The settings that each select a kind of check.
+const KINDS: [&str; 4] = ["http", "tcp", "grpc", "websocket"];
+/// The settings of a request, and the kinds of checks that have them.
+const OF_REQUESTS: [(&str, &[&str]); 6] = [
+    ("host", &["http", "grpc", "websocket"]),
+    ("method", &["http"]),
+    ("status", &["http"]),
+    ("keep-alive", &["http"]),
+    ("body", &["http"]),
+    ("body-max", &["http"]),
+];
 /// The statuses that a final response can have.
 const STATUS: core::ops::RangeInclusive<u16> = 200..=599;
 
@@ -40,22 +57,39 @@ pub(crate) fn read(pool: &Pool, table: &Table<'_>, notes: &mut Notes) -> Option<
         }
         health.is_secured = secured;
     }
-    let tcp = settings.flag("tcp", notes);
-    let http = read_http(&settings, notes);
-    match (settings.value("http").is_some(), tcp) {
-        (true, false) => {
-            check_protocol(pool, table, notes);
-            health.kind = CheckKind::Http(http?);
+    let kinds: Vec<&str> = KINDS.into_iter().filter(|key| settings.value(key).is_some()).collect();
+    settings.flag("tcp", notes);
+    let request = read_request(&settings, notes);
+    let service = read_service(&settings, notes);
+    let target = read_target("http", &settings, notes);
+    let socket = read_target("websocket", &settings, notes);
+    match *kinds.as_slice() {
+        [kind] => {
+            refuse_for(kind, &settings, notes);
+            let host = request.host.clone();
+            health.kind = match kind {
+                "tcp" => CheckKind::Tcp,
+                "grpc" => CheckKind::Grpc(GrpcCheck { service: service?, host }),
+                "websocket" => {
+                    check_protocol(pool, table, notes);
+                    CheckKind::WebSocket(WebSocketCheck { target: socket?, host })
+                }
+                _ => {
+                    check_protocol(pool, table, notes);
+                    CheckKind::Http(HttpCheck { target: target?, ..request })
+                }
+            };
         }
-        (false, true) => refuse_for_tcp(&settings, notes),
-        (true, true) => {
-            let what = "`http` and `tcp` cannot be used together";
-            let note = Note::new(Kind::Conflict, settings.key_place("tcp"), what);
-            notes.error(note.help("remove `tcp`: a check by `http` also opens a connection"));
+        [first, second, ..] => {
+            let what = format!("`{first}` and `{second}` cannot be used together");
+            let note = Note::new(Kind::Conflict, settings.key_place(second), what);
+            let help = format!("remove one of them: a check by `{first}` also opens a connection");
+            notes.error(note.help(help));
         }
-        (false, false) => {
+        [] => {
             let note = Note::new(Kind::Missing, value.span(), "`health` selects no check");
-            notes.error(note.help("add http = \"/healthz\" or tcp = true"));
+            let help = "add http = \"/healthz\", tcp = true, grpc = \"\" or websocket = \"/ws\"";
+            notes.error(note.help(help));
         }
     }
     Some(health)
@@ -74,11 +108,11 @@ fn read_times(settings: &Table<'_>, health: &mut HealthCheck, notes: &mut Notes)
     health.port = Some(port).filter(|port| *port > 0);
 }
 
-/// Refuses settings of a request in a check without one.
-fn refuse_for_tcp(settings: &Table<'_>, notes: &mut Notes) {
-    for key in ["host", "method", "status", "keep-alive"] {
-        if settings.value(key).is_some() {
-            let what = format!("`{key}` is for checks by `http`");
+/// Refuses settings that a check of this kind does not have.
+fn refuse_for(kind: &str, settings: &Table<'_>, notes: &mut Notes) {
+    for (key, kinds) in OF_REQUESTS {
+        if settings.value(key).is_some() && !kinds.contains(&kind) {
+            let what = format!("`{key}` is for checks by `{}`", kinds.join("`, `"));
             let note = Note::new(Kind::Conflict, settings.key_place(key), what);
             notes.error(note.help(format!("remove `{key}`, or write http = \"/healthz\"")));
         }
@@ -102,40 +136,85 @@ fn preset(pool: &Pool, kind: CheckKind) -> HealthCheck {
 
 fn http(target: String) -> CheckKind {
     let (host, method, status) = (None, CheckMethod::Get, vec![(200, 399)]);
-    CheckKind::Http(HttpCheck { target, host, method, status })
+    CheckKind::Http(HttpCheck { target, host, method, status, body: None })
 }
 
 /// Refuses requests of checks to servers that speak only HTTP/2.
 fn check_protocol(pool: &Pool, table: &Table<'_>, notes: &mut Notes) {
     if !pool.may_speak_http1() {
-        let what = "a check by `http` uses HTTP/1.1, which the servers of this pool do not speak";
+        let what = "a check by `http` or `websocket` uses HTTP/1.1, which the servers of this pool do not speak";
         let note = Note::new(Kind::Conflict, table.key_place("health"), what);
-        notes.error(note.help("write health = { tcp = true }"));
+        notes.error(note.help(
+            "write health = { grpc = \"\" } for servers of gRPC, or health = { tcp = true }",
+        ));
     }
 }
 
-fn read_http(settings: &Table<'_>, notes: &mut Notes) -> Option<HttpCheck> {
+/// The settings of a request, without its path.
+fn read_request(settings: &Table<'_>, notes: &mut Notes) -> HttpCheck {
     let mut check = HttpCheck {
         target: String::new(),
         host: None,
         method: CheckMethod::Get,
         status: vec![(200, 399)],
+        body: read_body(settings, notes),
     };
     settings.set_word("method", &mut check.method, notes);
-    if let Some(text) = settings.text("host", notes) {
-        match pattern::parse_authority(&text.text) {
-            Ok(host) => check.host = Some(host),
-            Err(complaint) => {
-                let help = "write host = \"app.example\"".to_owned();
-                notes.error(refused("host", &text, ValueError { help, ..complaint }));
-            }
-        }
+    if check.body.is_some() && check.method == CheckMethod::Head {
+        let what = "a response to HEAD has no body";
+        let note = Note::new(Kind::Conflict, settings.key_place("body"), what);
+        notes.error(note.help("remove `body`, or write method = \"GET\""));
     }
+    check.host = read_host(settings, notes);
     if let Some(status) = read_status(settings, notes) {
         check.status = status;
     }
-    check.target = read_target("http", settings, notes)?;
-    Some(check)
+    check
+}
+
+fn read_host(settings: &Table<'_>, notes: &mut Notes) -> Option<String> {
+    let text = settings.text("host", notes)?;
+    match pattern::parse_authority(&text.text) {
+        Ok(host) => Some(host),
+        Err(complaint) => {
+            let help = "write host = \"app.example\"".to_owned();
+            notes.error(refused("host", &text, ValueError { help, ..complaint }));
+            None
+        }
+    }
+}
+
+/// The text that the body must contain.
+fn read_body(settings: &Table<'_>, notes: &mut Notes) -> Option<BodyCheck> {
+    let mut bytes_max = BODY_BYTES_MAX;
+    settings.set_size("body-max", &mut bytes_max, notes);
+    let Some(text) = settings.text("body", notes) else {
+        if settings.value("body-max").is_some() && settings.value("body").is_none() {
+            let what = "`body-max` has no effect without `body`";
+            let note = Note::new(Kind::Conflict, settings.key_place("body-max"), what);
+            notes.error(note.help("remove `body-max`, or add body = \"ok\""));
+        }
+        return None;
+    };
+    if text.text.is_empty() || text.text.len() > TEXT_BYTES_MAX {
+        let what = format!("not a text of 1 to {TEXT_BYTES_MAX} bytes");
+        let help = "write a text that the body of a healthy server contains, such as body = \"ok\"";
+        notes.error(refused("body", &text, ValueError { what, help: help.to_owned() }));
+        return None;
+    }
+    Some(BodyCheck { text: text.text, bytes_max })
+}
+
+/// The name of a service of gRPC.
+fn read_service(settings: &Table<'_>, notes: &mut Notes) -> Option<String> {
+    let text = settings.text("grpc", notes)?;
+    if text.text.len() > TEXT_BYTES_MAX || text.text.chars().any(char::is_control) {
+        let what = format!("not the name of a service, of up to {TEXT_BYTES_MAX} bytes");
+        let help = "write grpc = \"shop.Orders\", or grpc = \"\" for the server as a whole";
+        notes.error(refused("grpc", &text, ValueError { what, help: help.to_owned() }));
+        return None;
+    }
+    Some(text.text)
 }
 
 /// The path of a request.

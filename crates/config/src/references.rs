@@ -88,7 +88,12 @@ impl Replacer<'_, '_> {
 
     fn replace(&mut self, string: &str, place: &Range<usize>) -> String {
         let mut replaced = String::with_capacity(string.len());
-        for piece in pieces(string) {
+        let pieces = pieces(string);
+        let mut written = pieces.iter().filter(|piece| **piece != Piece::Text(""));
+        if let (Some(Piece::Reference(_)), None) = (written.next(), written.next()) {
+            self.notes.inserted.insert(place.start);
+        }
+        for piece in pieces {
             match piece {
                 Piece::Text(text) => replaced.push_str(text),
                 Piece::Reference(name) => match self.value_of(name) {

@@ -5,6 +5,7 @@
 
 use core::fmt;
 use core::ops::Range;
+use std::collections::BTreeSet;
 
 use crate::findings::SettingPositions;
 use crate::text::Text;
@@ -279,6 +280,8 @@ pub(crate) struct Notes {
     pub(crate) folder: String,
     /// The places of files and of names of servers.
     pub(crate) places: SettingPositions,
+    /// Where the strings begin that are a reference to a variable or file and nothing else.
+    pub(crate) inserted: BTreeSet<usize>,
     /// Errors, in the order of discovery.
     errors: Vec<Note>,
     /// Warnings, in the order of discovery.

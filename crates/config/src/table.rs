@@ -352,7 +352,12 @@ impl<'t> Table<'t> {
         take: impl FnOnce(Scalar) -> Option<T>,
     ) -> Option<T> {
         let (key, value) = (self.section.key(name)?, self.value(name)?);
-        let taken = conform(&key.shape, value.get_ref()).and_then(take);
+        let inserted = || {
+            let text = value.get_ref().as_str()?;
+            let is_inserted = notes.inserted.contains(&value.span().start);
+            conform_text(&key.shape, text).filter(|_| is_inserted)
+        };
+        let taken = conform(&key.shape, value.get_ref()).or_else(inserted).and_then(take);
         if taken.is_none() {
             notes.error(refused(self.section, key, value));
         }
@@ -463,6 +468,31 @@ pub(crate) fn conform(shape: &Shape, value: &DeValue<'_>) -> Option<Scalar> {
         Shape::List(_) | Shape::Fields(_) | Shape::Table(_) | Shape::Rows(_) | Shape::Named(_) => {
             None
         }
+    }
+}
+
+/// As `conform`, of the value of a variable of the environment or of a file in place of a number or a boolean.
+fn conform_text(shape: &Shape, text: &str) -> Option<Scalar> {
+    match shape {
+        Shape::Boolean => text.parse().ok().map(Scalar::Boolean),
+        Shape::True => (text == "true").then_some(Scalar::Boolean(true)),
+        Shape::Number(min, max) => {
+            let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
+            let number = text.parse().ok().filter(|_| is_plain);
+            number.filter(|n| (min..=max).contains(&n)).map(Scalar::Number)
+        }
+        Shape::OneOf(shapes) => shapes.iter().find_map(|shape| conform_text(shape, text)),
+        Shape::Text(_)
+        | Shape::Word(_)
+        | Shape::Name(_)
+        | Shape::NoNumber(_)
+        | Shape::Duration(..)
+        | Shape::Size(..)
+        | Shape::List(_)
+        | Shape::Fields(_)
+        | Shape::Table(_)
+        | Shape::Rows(_)
+        | Shape::Named(_) => None,
     }
 }
 

@@ -9,10 +9,13 @@ use tidegate_config::text::Text;
 const MAIN: &str = "include = [\"conf.d/*.toml\"]\n[[listener]]\nbind = \"127.0.0.1:8080\"\n\
     [[route]]\nhost = \"main\"\nrespond = { body = \"main\" }";
 
-/// The variable LONG is longer than a value may be; HOST is "a.example"; others are not set.
+/// The variable LONG is longer than a value may be; HOST is "a.example"; a few others have the values below.
 fn look_up(reference: Reference<'_>) -> Result<String, String> {
     match reference {
         Reference::Variable("HOST") => Ok("a.example".to_owned()),
+        Reference::Variable("SEVEN") => Ok("7".to_owned()),
+        Reference::Variable("HUGE") => Ok("99999999999999999999".to_owned()),
+        Reference::Variable("YES") => Ok("true".to_owned()),
         Reference::Variable("TRICKY") => Ok("${HOST}\"".to_owned()),
         Reference::Variable("LONG") => Ok("x".repeat(VALUE_BYTES_MAX + 1)),
         Reference::Variable(_) => Err("not set".to_owned()),
@@ -114,6 +117,23 @@ fn references_are_replaced_by_their_values() {
     let Action::Respond(respond) = &config.routes[0].action else { panic!("it responds") };
     let body = String::from_utf8_lossy(&respond.body).into_owned();
     assert_eq!(body, "<${HOST}\"> content of /etc/t/key content of /k ${HOST} ${1}");
+}
+
+#[test]
+fn numbers_and_booleans_may_be_references() {
+    let main = |weight: &str| {
+        format!(
+            "[[listener]]\nbind = \"127.0.0.1:8080\"\n[[route]]\nproxy = \"p\"\n[pool.p]\nstrict = \"${{YES}}\"\n\
+             servers = [{{ address = \"10.0.0.1:1\", weight = \"{weight}\" }}]\n"
+        )
+    };
+    let pool = &config(&main("${SEVEN}"), &[]).pools[0];
+    assert_eq!((pool.servers[0].weight, pool.strict), (7, true));
+    // A string of the file is no number, nor is a string with more than a reference.
+    for weight in ["7", "${SEVEN}0", "$${SEVEN}", "${HOST}", "${HUGE}"] {
+        let printed = errors(&main(weight), &[]);
+        assert!(printed.contains("`weight` cannot be"), "{weight}: {printed}");
+    }
 }
 
 #[test]

@@ -31,6 +31,7 @@ fn proxied() -> Entry<'static> {
         version: Some(Version::Http11),
         route: Some("/api/*"),
         server: Some(("api", "10.0.0.1:8000")),
+        pool: None,
         attempts: 1,
         is_reused: true,
         status: Some(200),

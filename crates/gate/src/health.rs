@@ -171,8 +171,22 @@ pub enum Outcome {
     Passed(u16),
     /// The response has another status.
     Status(u16),
+    /// The response has a status with which the check passes, but not the expected body.
+    Body(u16),
     /// The response is not valid HTTP/1.
     Malformed,
+    /// The health service of gRPC reports that the service is being served.
+    Serving,
+    /// It reports another state of the service.
+    NotServing,
+    /// The call failed with this status of gRPC.
+    GrpcStatus(u16),
+    /// The response is not valid gRPC.
+    NotGrpc,
+    /// The response to the WebSocket handshake is invalid.
+    BadHandshake,
+    /// The server did not close the WebSocket connection cleanly.
+    NotClosed,
     /// The connection was refused.
     Refused,
     /// The address cannot be reached.
@@ -189,7 +203,7 @@ impl Outcome {
     /// Whether the check has passed.
     #[must_use]
     pub fn is_success(self) -> bool {
-        matches!(self, Self::Connected { .. } | Self::Passed(_))
+        matches!(self, Self::Connected { .. } | Self::Passed(_) | Self::Serving)
     }
 
     /// HAProxy's word for the result, as in `check_status`.
@@ -198,9 +212,14 @@ impl Outcome {
         match self {
             Self::Connected { is_secured: false } => "L4OK",
             Self::Connected { is_secured: true } => "L6OK",
-            Self::Passed(_) => "L7OK",
-            Self::Status(_) => "L7STS",
-            Self::Malformed | Self::Closed(Stage::Response) => "L7RSP",
+            Self::Passed(_) | Self::Serving => "L7OK",
+            Self::Status(_) | Self::NotServing | Self::GrpcStatus(_) => "L7STS",
+            Self::Body(_)
+            | Self::Malformed
+            | Self::NotGrpc
+            | Self::BadHandshake
+            | Self::NotClosed
+            | Self::Closed(Stage::Response) => "L7RSP",
             Self::Refused | Self::Unreachable | Self::Closed(Stage::Connect) => "L4CON",
             Self::TimedOut(Stage::Connect) => "L4TOUT",
             Self::TimedOut(Stage::Handshake) => "L6TOUT",
@@ -217,7 +236,7 @@ impl Outcome {
     #[must_use]
     pub fn status(self) -> Option<u16> {
         match self {
-            Self::Passed(status) | Self::Status(status) => Some(status),
+            Self::Passed(status) | Self::Status(status) | Self::Body(status) => Some(status),
             _ => None,
         }
     }
@@ -229,7 +248,18 @@ impl fmt::Display for Outcome {
             Self::Connected { is_secured: false } => write!(f, "connected"),
             Self::Connected { is_secured: true } => write!(f, "connected with TLS"),
             Self::Passed(status) | Self::Status(status) => write!(f, "status {status}"),
+            Self::Body(status) => {
+                write!(f, "status {status}, but the body does not contain the expected text")
+            }
             Self::Malformed => write!(f, "the response is not valid HTTP/1"),
+            Self::Serving => write!(f, "gRPC: serving"),
+            Self::NotServing => write!(f, "gRPC: not serving"),
+            Self::GrpcStatus(5) => write!(f, "gRPC status 5: the service is not known"),
+            Self::GrpcStatus(12) => write!(f, "gRPC status 12: the server has no health service"),
+            Self::GrpcStatus(status) => write!(f, "gRPC status {status}"),
+            Self::NotGrpc => write!(f, "the response is not valid gRPC"),
+            Self::BadHandshake => write!(f, "the response to the WebSocket handshake is invalid"),
+            Self::NotClosed => write!(f, "the WebSocket connection was not closed cleanly"),
             Self::Refused => write!(f, "connection refused"),
             Self::Unreachable => write!(f, "the address is unreachable"),
             Self::Closed(Stage::Connect) => write!(f, "the connection was reset"),

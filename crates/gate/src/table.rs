@@ -546,6 +546,7 @@ mod tests {
             headers: Vec::new(),
             client_cert: None,
             conditions: Conditions::default(),
+            needed: Names::default(),
         }
     }
 
@@ -553,7 +554,7 @@ mod tests {
     fn tried(table: &Table, host: &str, path: &str) -> usize {
         let (hosts, paths) = (table.hosts.keys_of(host), table.paths.keys_of(Some(path)));
         let pairs = hosts.iter().flat_map(|host| paths.iter().map(move |path| pair(host, path)));
-        pairs.map(|key| table.positions(key).count()).sum()
+        pairs.map(|key| table.places_of(key).count()).sum()
     }
 
     #[test]

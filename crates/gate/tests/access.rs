@@ -27,6 +27,7 @@ fn proxied() -> Entry<'static> {
         version: Some(Version::Http11),
         route: Some("/api/*"),
         server: Some(("api", "10.0.0.1:8000")),
+        pool: None,
         attempts: 2,
         is_reused: false,
         status: Some(200),
@@ -54,6 +55,7 @@ fn local() -> Entry<'static> {
     Entry {
         route: Some("/json"),
         server: None,
+        pool: None,
         attempts: 0,
         bytes_out: 153,
         timers: Timers::default(),
@@ -90,6 +92,26 @@ fn json_line_of_a_proxied_request() {
          \"request_ms\":0.000,\"queue_ms\":10.250,\"connect_ms\":1.042,\"response_ms\":69.001,\
          \"total_ms\":80.999,\"end\":\"----\"}"
     );
+}
+
+#[test]
+fn lines_of_requests_without_a_server_name_the_pool() {
+    let queue = Some(Span::from_millis(30_000));
+    let waited = Entry {
+        pool: Some("api"),
+        status: Some(503),
+        timers: Timers { queue, total: Span::from_millis(30_001), ..Timers::default() },
+        cause: Cause::QueueTimeout,
+        phase: Phase::Queue,
+        ..local()
+    };
+    let shown = line(AccessFormat::Json, &waited);
+    assert!(
+        shown.contains(",\"pool\":\"api\",\"request_ms\":0.000,\"queue_ms\":30000.000,"),
+        "{shown}"
+    );
+    let shown = line(AccessFormat::Http, &waited);
+    assert!(shown.contains(" web api/<NOSRV> 0/30000/-1/-1/30001 503 "), "{shown}");
 }
 
 #[test]

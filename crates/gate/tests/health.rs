@@ -22,7 +22,8 @@ fn check(rise: u32, fall: u32) -> HealthCheck {
 }
 
 fn http(method: CheckMethod, status: &[(u16, u16)]) -> HttpCheck {
-    HttpCheck { target: "/up?x=1".to_owned(), host: None, method, status: status.to_vec() }
+    let (target, status) = ("/up?x=1".to_owned(), status.to_vec());
+    HttpCheck { target, host: None, method, status, body: None }
 }
 
 /// The states after each result of `results`, where `+` is a success and `-` a failure.

@@ -89,6 +89,8 @@ struct Record {
     route: Option<u16>,
     /// Indexes of the pool and of the last server; `None` before the first attempt.
     server: Option<(u16, u16)>,
+    /// Index of the pool, if the request waits for a server or failed without one.
+    pool: Option<u16>,
     /// Attempts so far.
     attempts: u32,
     /// The last attempt uses a connection that had carried a request before.
@@ -136,6 +138,7 @@ impl Record {
             is_secure: false,
             route: None,
             server: None,
+            pool: None,
             attempts: 0,
             is_reused: false,
             chosen_at: None,
@@ -237,7 +240,7 @@ impl Record {
         let answered = self.answered_at.zip(self.connected_at);
         Timers {
             request: self.head_span,
-            queue: self.chosen_at.map(|at| at.since(self.began_at)),
+            queue: self.chosen_at.or(self.pool.map(|_| now)).map(|at| at.since(self.began_at)),
             connect: connected.map(|(at, chosen_at)| at.since(chosen_at)),
             response: answered.map(|(at, connected_at)| at.since(connected_at)),
             total: now.since(self.began_at) + self.head_span,
@@ -263,6 +266,7 @@ impl Record {
             is_secure,
             route,
             server,
+            pool,
             attempts,
             is_reused,
             chosen_at,
@@ -285,7 +289,7 @@ impl Record {
         (*settings, *client, *identity, *spans, *place) = (None, None, None, None, None);
         (*began_at, *head_span) = (Moment::ZERO, Span::ZERO);
         (*listener, *version, *is_secure) = (0, Some(Version::Http11), false);
-        (*route, *server, *attempts, *is_reused) = (None, None, 0, false);
+        (*route, *server, *pool, *attempts, *is_reused) = (None, None, None, 0, false);
         (*chosen_at, *connected_at, *answered_at) = (None, None, None);
         (*ends, *status, *bytes_in, *bytes_out) = ([0; 3], 0, 0, 0);
         (*cause, *phase, *reason) = (Cause::None, Phase::Request, "");
@@ -702,6 +706,7 @@ impl Worker {
         }
         let (id, trace) = record.identity();
         if let Some(settings) = settings {
+            let unserved = record.pool.filter(|_| record.server.is_none());
             let entry = Entry {
                 unix_millis: reactor.unix_millis().saturating_sub(timers.total.as_millis() as u64),
                 client: record.client,
@@ -717,6 +722,7 @@ impl Worker {
                 server: record
                     .server
                     .map(|(pool, server)| settings.names.server(pool.into(), server.into())),
+                pool: unserved.map(|pool| settings.pool(pool).name.as_str()),
                 attempts: record.attempts,
                 is_reused: record.is_reused,
                 status: (record.status > 0).then_some(record.status),
@@ -740,8 +746,10 @@ impl Worker {
             let of_route = record.route.and_then(|route| counted.route(route));
             let of_server = record.server.and_then(|server| counted.server(server));
             let of_listener = counted.listener(record.listener);
+            let of_pool = unserved.and_then(|pool| counted.pool(pool));
+            of_pool.inspect(|traffic| traffic.begin());
             let times = Times::of(&entry.timers);
-            for traffic in [of_listener, of_route, of_server].into_iter().flatten() {
+            for traffic in [of_listener, of_route, of_pool, of_server].into_iter().flatten() {
                 traffic.end(&entry, &times);
             }
             let handling = record.route.and_then(|at| settings.handlings.of_route(at.into()));

@@ -269,7 +269,11 @@ fn watcher_of(paths: &[PathBuf], file: &[PathBuf]) -> Option<OwnedFd> {
         .map(own)
         .map(|folder| if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder })
         .collect();
-    let changes = WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO | WatchFlags::CREATE;
+    let changes = WatchFlags::CLOSE_WRITE
+        | WatchFlags::MOVED_TO
+        | WatchFlags::CREATE
+        | WatchFlags::DELETE
+        | WatchFlags::MOVED_FROM;
     for folder in folders {
         // The files of a folder that cannot be watched are still checked once a minute.
         let _ = add_watch(&watcher, folder, changes);
@@ -331,6 +335,25 @@ mod tests {
     use crate::configuration::{Listening, ReadConfig, WorkerLink};
     use crate::health::{Checks, Roster};
     use crate::snapshot::Numbers;
+
+    #[test]
+    fn removed_file_wakes_the_thread() {
+        let name = format!("tidegate-removed-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let files = ["a.toml", "b.toml"].map(|name| folder.join(name));
+        files.iter().for_each(|file| std::fs::write(file, "").expect("a file"));
+        let watcher = watcher_of(&[], &files).expect("a watcher");
+        let signal = eventfd(0, EventfdFlags::NONBLOCK).expect("a counter");
+        let long = Timespec { tv_sec: 60, tv_nsec: 0 };
+        std::fs::remove_file(&files[0]).expect("it exists");
+        assert_eq!(wait(Some(&watcher), &signal, &long), Woken::Change);
+        let moved = std::env::temp_dir().join(format!("tidegate-moved-{}", std::process::id()));
+        std::fs::rename(&files[1], &moved).expect("it exists");
+        assert_eq!(wait(Some(&watcher), &signal, &long), Woken::Change);
+        std::fs::remove_file(moved).expect("it exists");
+        std::fs::remove_dir_all(folder).expect("it is ours");
+    }
 
     #[test]
     fn change_between_reading_and_watching_is_reloaded() {

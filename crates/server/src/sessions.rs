@@ -483,7 +483,7 @@ impl Worker {
             Stage::Tunnel => self.reset_tunnel(reactor, id),
             Stage::ExpectRequestEnd => self.give_up_request(reactor, id),
             Stage::Connecting | Stage::ExpectResponse | Stage::ExpectBody => {
-                let failure = Failure { status: 503, text: ENDED_SERVER };
+                let failure = Failure::new(503, ENDED_SERVER);
                 self.fail_served(reactor, id, failure);
             }
             // There is no server.

@@ -663,9 +663,12 @@ fn start_admin(
         is_stopping: AtomicBool::new(false),
         places: admin::Places::default(),
         reloads: admin::Reloads::default(),
+        upgrades: admin::Reloads::default(),
         edits: LiveEdits::default(),
         staged: StagedCertificates::default(),
         profiler: admin::Profiler::default(),
+        process_rates: admin::Rates::default(),
+        rates: admin::Rates::default(),
     });
     operations.names.note(arranged, addresses, &[]);
     operations.edits.note_names(arranged);

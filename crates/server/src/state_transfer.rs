@@ -228,6 +228,7 @@ fn encode_traffic(subject: &Subject, traffic: &PassedTraffic) -> Value {
     let of = match subject {
         Subject::Listener(name) => json!(["listener", name]),
         Subject::Route(name) => json!(["route", name]),
+        Subject::Pool(name) => json!(["pool", name]),
         Subject::Server(pool, name) => json!(["server", pool, name]),
     };
     let (counts, sum_us) = traffic.latency.parts();
@@ -339,6 +340,7 @@ fn decode_subject(value: &Value) -> Option<Subject> {
     match words?.as_slice() {
         ["listener", name] => Some(Subject::Listener((*name).to_owned())),
         ["route", name] => Some(Subject::Route((*name).to_owned())),
+        ["pool", name] => Some(Subject::Pool((*name).to_owned())),
         ["server", pool, name] => Some(Subject::Server((*pool).to_owned(), (*name).to_owned())),
         _ => None,
     }
@@ -389,6 +391,7 @@ mod tests {
             traffic: BTreeMap::from([
                 (Subject::Listener(name("web \"1\"\n")), traffic.clone()),
                 (Subject::Route(name("/é/*")), PassedTraffic::default()),
+                (Subject::Pool(name("p")), PassedTraffic::default()),
                 (Subject::Server(name("p"), name("10.0.0.1:1")), traffic),
             ]),
             servers: BTreeMap::from([

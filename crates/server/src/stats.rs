@@ -1,4 +1,5 @@
-//! Statistics of the requests of each listener, route and server: counts, bytes, times.
+//! Statistics of the requests of each listener, route and server: counts, bytes, times. Of pools: their queues, and the requests
+//! that ended without a server.
 //! In: the end of each exchange, noted by the worker that served it; the counts of an earlier process. Out: sums over all workers
 //! and processes, by name.
 //! Never: takes a lock while a request is handled: the lock of the registry is taken when settings begin to be used
@@ -28,7 +29,7 @@ const WINDOW: u64 = 1024;
 const GONE_MAX: usize = 1000;
 
 counters! {
-    /// Counts of one listener, route or server in one worker; names ending in `_now` are gauges.
+    /// Counts of one listener, route, pool or server in one worker; names ending in `_now` are gauges.
     pub struct Counts {
         /// Requests that began.
         begun,
@@ -36,6 +37,10 @@ counters! {
         under_way_now,
         /// Maximum number of requests that were in progress at once.
         under_way_max,
+        /// Requests that wait for a server.
+        queued_now,
+        /// Maximum number of requests that waited for a server at once.
+        queued_max,
         /// Requests that have ended.
         ended,
         /// Bytes of request bodies.
@@ -113,6 +118,14 @@ impl Traffic {
         counts.under_way_now.add(1);
         let (now, most) = (counts.under_way_now.load(), counts.under_way_max.load());
         counts.under_way_max.add(now.saturating_sub(most));
+    }
+
+    /// So many requests wait for a server.
+    pub(crate) fn note_queue(&self, length: usize) {
+        let counts = &self.counts;
+        let (length, before) = (length as u64, counts.queued_now.load());
+        counts.queued_now.add(length.wrapping_sub(before));
+        counts.queued_max.add(length.saturating_sub(counts.queued_max.load()));
     }
 
     /// A request goes to another server.
@@ -277,6 +290,8 @@ pub enum Subject {
     Listener(String),
     /// A route.
     Route(String),
+    /// A pool, with the requests that wait for one of its servers or ended without one.
+    Pool(String),
     /// A server of a pool: the names of both.
     Server(String, String),
 }
@@ -290,6 +305,7 @@ impl Subject {
         let routes = 0..config.routes.len();
         all.extend(routes.map(|route| Self::Route(names.route(route).to_owned())));
         for pool in &arranged.file_pools {
+            all.insert(Self::Pool(config.pools[*pool].name.clone()));
             let servers = arranged.pools[*pool].servers.iter().enumerate();
             let present = servers.filter(|(_, server)| !server.life.is_gone());
             all.extend(present.map(|(server, _)| {
@@ -383,8 +399,12 @@ impl Registry {
         let routes = (0..config.routes.len())
             .map(|route| block(Subject::Route(names.route(route).to_owned())))
             .collect();
-        let pools = config.pools.iter().enumerate();
-        let servers = pools
+        let pools = config.pools.iter();
+        let pools = pools.map(|pool| block(Subject::Pool(pool.name.clone()))).collect();
+        let servers = config
+            .pools
+            .iter()
+            .enumerate()
             .map(|(pool, settings)| {
                 (0..settings.servers.len())
                     .map(|server| {
@@ -394,7 +414,7 @@ impl Registry {
                     .collect()
             })
             .collect();
-        Counted { listeners, routes, servers }
+        Counted { listeners, routes, pools, servers }
     }
 
     /// The sums of all workers and of earlier processes.
@@ -412,6 +432,13 @@ impl Registry {
             }
         }
         sums
+    }
+
+    /// The bytes of the responses of all listeners.
+    pub(crate) fn bytes_out(&self) -> u64 {
+        let totals = self.totals().into_iter();
+        let listeners = totals.filter(|(subject, _)| matches!(subject, Subject::Listener(_)));
+        listeners.map(|(_, totals)| totals.get("bytes_out")).fold(0, u64::saturating_add)
     }
 
     /// Begins or ends a profile that is limited to a route. Returns whether the route is known.
@@ -522,6 +549,8 @@ pub struct Counted {
     listeners: Vec<Arc<Traffic>>,
     /// By route.
     routes: Vec<Arc<Traffic>>,
+    /// By pool.
+    pools: Vec<Arc<Traffic>>,
     /// By pool and server.
     servers: Vec<Vec<Arc<Traffic>>>,
 }
@@ -533,6 +562,10 @@ impl Counted {
 
     pub(crate) fn route(&self, index: u16) -> Option<&Traffic> {
         self.routes.get(usize::from(index)).map(Arc::as_ref)
+    }
+
+    pub(crate) fn pool(&self, index: u16) -> Option<&Traffic> {
+        self.pools.get(usize::from(index)).map(Arc::as_ref)
     }
 
     pub(crate) fn server(&self, (pool, server): (u16, u16)) -> Option<&Traffic> {
@@ -573,8 +606,18 @@ mod tests {
         assert_eq!(first.server((0, 0)).map(|of| of.counts.begun.load()), Some(2));
         let totals = registry.totals();
         let subject = Subject::Server("p".to_owned(), "10.0.0.1:1".to_owned());
-        assert_eq!((totals.len(), totals[&subject].get("under_way_now")), (3, 3));
+        assert_eq!((totals.len(), totals[&subject].get("under_way_now")), (4, 3));
         assert!(first.server((0, 1)).is_none() && first.route(1).is_none());
+    }
+
+    #[test]
+    fn longest_queue_is_kept() {
+        let traffic = Traffic::default();
+        for (length, most) in [(1, 1), (3, 3), (2, 3), (0, 3), (4, 4)] {
+            traffic.note_queue(length);
+            let counts = &traffic.counts;
+            assert_eq!((counts.queued_now.load(), counts.queued_max.load()), (length as u64, most));
+        }
     }
 
     #[test]
@@ -608,12 +651,12 @@ mod tests {
         registry.inherit(StateTransfer { traffic, ..StateTransfer::default() });
         (2..count).for_each(|server| _ = counted_of(server));
         let totals = registry.totals();
-        // The listener, the route, the server of the configuration, and the server that requests use.
-        assert_eq!(totals.len(), GONE_MAX + 4);
+        // The listener, the route, the pool and the server of the configuration, and the server that requests use.
+        assert_eq!(totals.len(), GONE_MAX + 5);
         assert!(totals.contains_key(&subject(0)) && totals.contains_key(&subject(count - 1)));
         assert!(!totals.contains_key(&subject(1)), "the oldest one is gone");
         let [present, gone] = registry.passed();
-        assert_eq!((present.len(), gone.len()), (3, GONE_MAX + 1));
+        assert_eq!((present.len(), gone.len()), (4, GONE_MAX + 1));
         assert!(present.contains_key(&subject(count - 1)));
         counted_of(1);
         assert_eq!(registry.totals()[&subject(1)].get("begun"), 0, "inherited counts went, too");

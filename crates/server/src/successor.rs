@@ -116,22 +116,37 @@ impl Successor {
             ));
             return;
         }
+        if let Some(operations) = &self.transfer_source.operations {
+            operations.upgrades.begin();
+        }
         let successor = Arc::clone(self);
         let work = move || {
             match successor.start() {
-                Ok(process) => successor.leave(process),
-                Err(reason) => {
-                    log::error(format_args!(
-                        "upgrade failed; the old process still serves: {reason}"
-                    ));
-                    successor.is_starting.store(false, Ordering::SeqCst);
+                Ok(process) => {
+                    successor.note_result(Ok(0));
+                    successor.leave(process);
                 }
+                Err(reason) => successor.note_failure(&reason),
             }
             Ended::AsPlanned
         };
         if let Err(error) = threads::spawn("upgrade", work) {
-            log::error(format_args!("upgrade failed; the old process still serves: {error}"));
-            self.is_starting.store(false, Ordering::SeqCst);
+            self.note_failure(&error.to_string());
+        }
+    }
+
+    /// No new process serves.
+    fn note_failure(&self, reason: &str) {
+        log::error(format_args!("upgrade failed; the old process still serves: {reason}"));
+        self.is_starting.store(false, Ordering::SeqCst);
+        let result = format!("the upgrade failed, and the old process still serves: {reason}");
+        self.note_result(Err(&result));
+    }
+
+    /// Tells the command that waits for the upgrade.
+    fn note_result(&self, result: Result<usize, &str>) {
+        if let Some(operations) = &self.transfer_source.operations {
+            operations.upgrades.end(result);
         }
     }
 

@@ -2,7 +2,7 @@
 //! In: nothing. Out: the section `[pool.NAME.health]`.
 
 use super::Preset::{Absent, Value};
-use super::Shape::{Boolean, Duration, NoNumber, Number, OneOf, Text, True, Word};
+use super::Shape::{Boolean, Duration, NoNumber, Number, OneOf, Size, Text, True, Word};
 use super::{Section, TIMEOUT, TIMEOUT_MS_MAX, key};
 use crate::model::CheckMethod;
 use crate::words::Keyword as _;
@@ -10,7 +10,8 @@ use crate::words::Keyword as _;
 /// `health = { ... }` of a pool.
 pub static HEALTH: Section = Section {
     path: "[pool.NAME.health]",
-    about: "Checks every server of the pool with a request (`http`) or a connection (`tcp`). One thread of the process makes \
+    about: "Checks every server of the pool with a request (`http`), a connection (`tcp`), a call of gRPC's health service (`grpc`) or a \
+             WebSocket handshake (`websocket`); exactly one of these is set. One thread of the process makes \
              all checks. A server that fails gets no new requests until it passes again. At the start a server counts as up, \
              but its first failed check marks it down. Checks use TLS and the PROXY protocol as the pool does.",
     keys: &[
@@ -28,6 +29,37 @@ pub static HEALTH: Section = Section {
             Absent,
             "The check passes if a connection can be opened, with TLS if the pool has `tls`.",
             "",
+        ),
+        key(
+            "grpc",
+            Text("the name of a service, or \"\""),
+            Absent,
+            "The check calls `grpc.health.v1.Health/Check` over HTTP/2 with this name, and passes if the response is SERVING. `\"\"` asks \
+             for the server as a whole.",
+            "",
+        ),
+        key(
+            "websocket",
+            Text("a path, such as \"/ws\""),
+            Absent,
+            "The check opens a WebSocket connection with a request for this path, sends a Close frame, and passes if the server \
+             sends one, too.",
+            "",
+        ),
+        key(
+            "body",
+            Text("a text, such as \"ok\""),
+            Absent,
+            "A check by `http` passes only if the body of the response also contains this text, as the server sends it \
+             (uncompressed), within its first `body-max` bytes.",
+            "",
+        ),
+        key(
+            "body-max",
+            Size(1, 1 << 20),
+            Value("\"64KiB\""),
+            "How many bytes of a body are searched for `body`. The check fails if the text is not in them.",
+            "A page for checks is short, and a check must not read a download.",
         ),
         key(
             "host",
@@ -71,7 +103,8 @@ pub static HEALTH: Section = Section {
             "timeout",
             TIMEOUT,
             Value("\"1s\""),
-            "Time limit of a whole check: the connect, the TLS handshake if there is one, and the response up to the end of its head.",
+            "Time limit of a whole check: the connect, the TLS handshake if there is one, and the response up to the end of its head, \
+             or of its `body`.",
             "A server that takes a second for its health page is too slow to be sent requests.",
         ),
         key(
@@ -115,5 +148,5 @@ pub static HEALTH: Section = Section {
             "",
         ),
     ],
-    later: &[("body", "the body of the response is not read; test the `status` instead")],
+    later: &[],
 };

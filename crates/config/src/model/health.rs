@@ -34,6 +34,28 @@ pub enum CheckKind {
     Tcp,
     /// It sends a request.
     Http(HttpCheck),
+    /// It calls the health service of gRPC.
+    Grpc(GrpcCheck),
+    /// It opens a WebSocket connection and closes it.
+    WebSocket(WebSocketCheck),
+}
+
+/// A check by the protocol `grpc.health.v1`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrpcCheck {
+    /// The name of the service; empty: the server as a whole.
+    pub service: String,
+    /// Host; `None`: the address of the server.
+    pub host: Option<String>,
+}
+
+/// A check by a WebSocket handshake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebSocketCheck {
+    /// The path with its query.
+    pub target: String,
+    /// Host; `None`: the address of the server.
+    pub host: Option<String>,
 }
 
 /// `agent` of a pool.
@@ -60,6 +82,17 @@ pub struct HttpCheck {
     pub method: CheckMethod,
     /// The statuses with which the check passes, as inclusive ranges; at least one.
     pub status: Vec<(u16, u16)>,
+    /// What the body must contain; `None`: the body does not matter.
+    pub body: Option<BodyCheck>,
+}
+
+/// `body` of a check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BodyCheck {
+    /// The text that the body contains; not empty.
+    pub text: String,
+    /// How many bytes of the body are searched.
+    pub bytes_max: usize,
 }
 
 /// `method` of a check.

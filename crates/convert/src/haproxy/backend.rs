@@ -1,7 +1,7 @@
 //! A section `backend`, or the part of `listen` with servers, as a pool.
 //! In: the lines of the section. Out: a block of a pool.
 //! Invariant: settings that HAProxy has for each server and Tidegate for a pool are those of the first server that has them;
-//! other values are findings.
+//! other values are findings. Of checks and agents, only values that all servers have in common are translated.
 
 use crate::document::{Block, BlockKind, Value};
 use crate::finding::Findings;
@@ -9,16 +9,51 @@ use crate::units;
 
 use super::words::{Line, Section};
 
+/// The checks of one server.
+#[derive(Default)]
+struct Probed {
+    /// The number of its line.
+    line: usize,
+    /// It is checked.
+    has_check: bool,
+    /// The settings of its checks.
+    check: Vec<(&'static str, Value)>,
+    /// Its agent is asked.
+    has_agent: bool,
+    /// The settings for its agent.
+    agent: Vec<(&'static str, Value)>,
+}
+
+impl Probed {
+    /// Sets the value of a setting, in place of that of `default-server`.
+    fn set(settings: &mut Vec<(&'static str, Value)>, key: &'static str, value: Value) {
+        settings.retain(|(own, _)| *own != key);
+        settings.push((key, value));
+    }
+}
+
+/// What HAProxy does without a setting.
+fn preset(key: &str) -> Option<Value> {
+    Some(match key {
+        "every" => Value::Text(units::timeout(2000)),
+        "rise" => Value::Number(2),
+        "fall" => Value::Number(3),
+        _ => return None,
+    })
+}
+
 /// The settings that the servers of a pool have in common, and the line that set each first.
 #[derive(Default)]
 struct Shared {
+    /// The checks of each server.
+    probed: Vec<Probed>,
     has_checks: Option<usize>,
     check: Vec<(&'static str, Value, usize)>,
     tls: Option<usize>,
     tls_settings: Vec<(&'static str, Value, usize)>,
     proxy_protocol: Option<(&'static str, usize)>,
     slow_start: Option<(u64, usize)>,
-    agent_port: Option<(u64, usize)>,
+    agent: Vec<(&'static str, Value, usize)>,
     queue_max: Option<(u64, usize)>,
     reuse_max: Option<(u64, usize)>,
 }
@@ -49,6 +84,8 @@ pub(super) fn pool(
     if let Some(line) = section.last(&["server-template"]) {
         findings.untranslated(line.number, "write each server into `servers`");
     }
+    settle_checks(&mut shared, findings);
+    settle_agents(&mut shared, findings);
     pool.set("servers", Value::List(servers), servers_line);
     balance(section, &mut pool, is_http, findings);
     sticky(section, &mut pool, is_http, findings);
@@ -76,8 +113,8 @@ fn write_shared(pool: &mut Block, shared: &Shared) {
     if let Some((time, line)) = shared.slow_start {
         pool.set("slow-start", units::duration(time), line);
     }
-    if let Some((port, line)) = shared.agent_port {
-        pool.set_in("agent", "port", Value::Number(port), line);
+    for (key, value, line) in &shared.agent {
+        pool.set_in("agent", key, value.clone(), *line);
     }
     if let Some((max, line)) = shared.queue_max {
         pool.set("queue-max", Value::Number(max), line);
@@ -122,6 +159,7 @@ fn server(
         );
         return None;
     };
+    shared.probed.push(Probed { line: number, ..Probed::default() });
     let mut entries = vec![("address".to_owned(), Value::Text(address.clone()))];
     let words: Vec<&str> = defaults.iter().chain(line.from(3)).map(String::as_str).collect();
     let mut index = 0;
@@ -178,37 +216,36 @@ fn server_option(
     shared: &mut Shared,
     findings: &mut Findings<'_>,
 ) -> bool {
-    let mut check = |key: &'static str, value: Option<Value>, shared: &mut Shared| match value {
-        Some(value) => match shared.check.iter().find(|(own, _, _)| *own == key) {
-            Some((_, own, _)) if *own != value => {
-                findings.differs(
-                    line,
-                    format!("`{key}` of health checks is the same for all servers of a pool"),
-                );
-            }
-            Some(_) => {}
-            None => shared.check.push((key, value, line)),
-        },
+    let Some(probed) = shared.probed.last_mut() else { return false };
+    let mut check = |key: &'static str, value: Option<Value>| match value {
+        Some(value) if key.starts_with("agent-") => {
+            Probed::set(&mut probed.agent, &key["agent-".len()..], value);
+        }
+        Some(value) => Probed::set(&mut probed.check, key, value),
         None => findings.untranslated(line, format!("the value {value:?} of {word}")),
     };
     let time = || units::milliseconds(value, "ms").map(|ms| Value::Text(units::timeout(ms)));
     let count = || value.parse().ok().map(Value::Number);
     match word {
-        "check" => shared.has_checks = shared.has_checks.or(Some(line)),
-        "inter" => check("every", time(), shared),
-        "fastinter" => check("fast-every", time(), shared),
+        "check" => probed.has_check = true,
+        "no-check" => probed.has_check = false,
+        "inter" => check("every", time()),
+        "fastinter" => check("fast-every", time()),
         "downinter" => findings.unneeded(line, "`every` also applies to a server that is down"),
-        "rise" => check("rise", count(), shared),
-        "fall" => check("fall", count(), shared),
-        "port" => check("port", count(), shared),
-        "check-reuse-pool" => check("keep-alive", Some(Value::Text("1m".to_owned())), shared),
-        "no-check-ssl" => shared.check.push(("tls", Value::Flag(false), line)),
+        "rise" => check("rise", count()),
+        "fall" => check("fall", count()),
+        "port" => check("port", count()),
+        "check-reuse-pool" => check("keep-alive", Some(Value::Text("1m".to_owned()))),
+        "no-check-ssl" => check("tls", Some(Value::Flag(false))),
         "check-ssl" => findings.unneeded(line, "checks use TLS if the pool does"),
         "slowstart" => shared.slow_start = units::milliseconds(value, "ms").map(|ms| (ms, line)),
         "maxqueue" => shared.queue_max = value.parse().ok().map(|max| (max, line)),
         "pool-max-conn" => shared.reuse_max = value.parse().ok().map(|max| (max, line)),
-        "agent-port" => shared.agent_port = value.parse().ok().map(|port| (port, line)),
-        "agent-check" => {}
+        "agent-check" => probed.has_agent = true,
+        "no-agent-check" => probed.has_agent = false,
+        "agent-port" => check("agent-port", count()),
+        "agent-inter" => check("agent-every", time()),
+        "agent-send" => check("agent-send", Some(Value::from(value.trim_end_matches("\\n")))),
         "send-proxy" => shared.proxy_protocol = Some(("v1", line)),
         "send-proxy-v2" | "send-proxy-v2-ssl" | "send-proxy-v2-ssl-cn" => {
             shared.proxy_protocol = Some(("v2", line));
@@ -219,9 +256,9 @@ fn server_option(
         }
         "resolvers" | "init-addr" | "resolve-prefer" | "error-limit" | "on-error" | "observe"
         | "on-marked-down" | "on-marked-up" | "source" | "proto" | "check-sni" | "check-alpn"
-        | "minconn" | "track" | "agent-inter" | "agent-addr" | "addr" | "ws"
-        | "pool-purge-delay" | "pool-low-conn" | "max-reuse" | "namespace" | "redir" | "usesrc"
-        | "ciphers" | "ciphersuites" | "ssl-max-ver" | "check-send-proxy" | "hash-key" => {
+        | "minconn" | "track" | "agent-addr" | "addr" | "ws" | "pool-purge-delay"
+        | "pool-low-conn" | "max-reuse" | "namespace" | "redir" | "usesrc" | "ciphers"
+        | "ciphersuites" | "ssl-max-ver" | "check-send-proxy" | "hash-key" => {
             match word {
                 "resolvers" | "init-addr" | "resolve-prefer" => {
                     findings
@@ -238,9 +275,16 @@ fn server_option(
             return word != "check-send-proxy";
         }
         "no-ssl-reuse" | "force-tlsv12" | "force-tlsv13" | "no-sslv3" | "no-tlsv10"
-        | "no-tlsv11" | "no-tls-tickets" | "tfo" | "no-backup" | "no-check" | "stick"
-        | "non-stick" | "enabled" | "allow-0rtt" | "sni-auto" => {
+        | "no-tlsv11" | "tfo" | "no-backup" | "stick" | "non-stick" | "enabled" | "allow-0rtt"
+        | "sni-auto" => {
             findings.unneeded(line, format!("{word:?} has no counterpart"));
+            return false;
+        }
+        "no-tls-tickets" => {
+            findings.untranslated(
+                line,
+                "Tidegate resumes sessions with servers; `tickets` of a listener concerns clients",
+            );
             return false;
         }
         word => {
@@ -260,7 +304,78 @@ fn server_option(
             | "maxqueue"
             | "pool-max-conn"
             | "agent-port"
+            | "agent-inter"
+            | "agent-send"
     )
+}
+
+/// Keeps the settings of checks that all servers have in common. The others are findings.
+fn settle_checks(shared: &mut Shared, findings: &mut Findings<'_>) {
+    let checked = shared.probed.iter().filter(|of| of.has_check);
+    shared.has_checks = checked.clone().map(|of| of.line).next();
+    if shared.has_checks.is_none() {
+        return;
+    }
+    for probed in shared.probed.iter().filter(|of| !of.has_check) {
+        findings.differs(
+            probed.line,
+            "the checks of a pool check all of its servers, also this one; move it to a pool of its own",
+        );
+    }
+    let settings = checked.map(|of| (of.line, &of.check)).collect::<Vec<_>>();
+    shared.check = common("health checks", &settings, findings);
+}
+
+/// As `settle_checks`, of agents.
+fn settle_agents(shared: &mut Shared, findings: &mut Findings<'_>) {
+    let with_agent = shared.probed.iter().filter(|of| of.has_agent);
+    if with_agent.clone().next().is_none() {
+        return;
+    }
+    for probed in shared.probed.iter().filter(|of| !of.has_agent) {
+        let why = "`agent` of a pool asks an agent of each of its servers, also of this one; move it to a pool of its own";
+        findings.differs(probed.line, why);
+    }
+    let settings = with_agent.map(|of| (of.line, &of.agent)).collect::<Vec<_>>();
+    shared.agent = common("agents", &settings, findings);
+    if !shared.agent.iter().any(|(key, _, _)| *key == "port") {
+        for (line, _) in settings {
+            findings.untranslated(line, "`agent` of a pool needs one `port` for all servers");
+        }
+        shared.agent.clear();
+    }
+}
+
+/// The settings that have the same value for all servers, with the line that has each first. The lines that have another one are
+/// findings.
+fn common(
+    what: &str,
+    servers: &[(usize, &Vec<(&'static str, Value)>)],
+    findings: &mut Findings<'_>,
+) -> Vec<(&'static str, Value, usize)> {
+    let mut known: Vec<(&'static str, Value, usize)> = Vec::new();
+    let mut refused: Vec<&'static str> = Vec::new();
+    for (line, settings) in servers {
+        for (key, value) in *settings {
+            let of = |(_, all): &(usize, &Vec<(&'static str, Value)>)| {
+                let own = all.iter().find(|(own, _)| own == key);
+                own.map(|(_, value)| value.clone()).or_else(|| preset(key))
+            };
+            if servers.iter().all(|server| of(server).as_ref() == Some(value)) {
+                if !known.iter().any(|(own, _, _)| own == key) {
+                    known.push((key, value.clone(), *line));
+                }
+                continue;
+            }
+            let why = format!(
+                "`{key}` of {what} is one value for all servers of a pool; this server has another value than others, and none is used"
+            );
+            findings.untranslated(*line, why);
+            refused.push(key);
+        }
+    }
+    known.retain(|(key, _, _)| !refused.contains(key));
+    known
 }
 
 fn tls_option(
@@ -496,6 +611,9 @@ fn http_check(section: &Section, http: &Line, pool: &mut Block, findings: &mut F
                 } else if position.is_some() {
                     findings.untranslated(line.number, "checks have no other field than Host");
                 }
+            }
+            ("expect", "string") => {
+                pool.set_in("health", "body", line.word(3).trim_matches('"'), line.number);
             }
             ("expect", "status") => status = Some((line.word(3).to_owned(), line.number)),
             ("expect", "rstatus") => match line.word(3).trim_matches(['^', '(', ')']) {

@@ -13,6 +13,8 @@ pub(super) struct Global {
     pub(super) crt_base: String,
     pub(super) ca_base: String,
     pub(super) min_version: Option<(String, usize)>,
+    /// The line by which listeners issue no session tickets.
+    pub(super) no_tickets: Option<usize>,
 }
 
 impl Global {
@@ -179,8 +181,13 @@ fn socket_option(
         "maxconn" => findings
             .untranslated(line, "`connections-max` of the [[listener]] resets further connections"),
         "interface" => findings.untranslated(line, "bind to an address of the interface"),
-        "npn" | "user" | "group" | "mode" | "level" | "thread" | "process" | "mss" | "shards"
-        | "nice" | "id" | "tcp-ut" => {
+        "user" | "group" | "uid" | "gid" | "mode" => {
+            findings.untranslated(
+                line,
+                "the file mode of a unix socket follows the umask of the process",
+            );
+        }
+        "npn" | "level" | "thread" | "process" | "mss" | "shards" | "nice" | "id" | "tcp-ut" => {
             findings.unneeded(line, format!("{word:?} has no counterpart"));
         }
         other => {
@@ -221,6 +228,11 @@ fn tls(
         && version == "1.3"
     {
         block.set_in("tls", "min-version", version.as_str(), line);
+    }
+    if global.no_tickets.is_some()
+        && matches!(block.get("tls"), Some(Value::Table(entries)) if !entries.iter().any(|(key, _)| key == "tickets"))
+    {
+        block.set_in("tls", "tickets", "off", line);
     }
 }
 

@@ -24,13 +24,8 @@ use listener::Global;
 use words::{Line, Section};
 
 /// Lines of `global` that Tidegate needs no setting for.
-const UNNEEDED_GLOBAL: [&str; 24] = [
+const UNNEEDED_GLOBAL: [&str; 19] = [
     "daemon",
-    "chroot",
-    "user",
-    "group",
-    "uid",
-    "gid",
     "pidfile",
     "ulimit-n",
     "master-worker",
@@ -185,7 +180,25 @@ fn read_global(
                 if version.is_some_and(|version| version == "TLSv1.3") {
                     global.min_version = Some(("1.3".to_owned(), number));
                 }
+                if words.iter().any(|word| word == "no-tls-tickets") {
+                    global.no_tickets = Some(number);
+                }
             }
+            "ssl-default-server-options" if line.from(1).iter().any(|word| word == "no-tls-tickets") => {
+                findings.untranslated(
+                    number,
+                    "Tidegate resumes sessions with servers; `tickets` of a listener concerns clients",
+                );
+            }
+            "user" | "group" | "uid" | "gid" => findings.untranslated(
+                number,
+                "Tidegate keeps the user that starts it: use `User=` and `Group=` of its systemd unit, with CAP_NET_BIND_SERVICE for ports \
+                 below 1024 (docs/operations.md)",
+            ),
+            "chroot" => findings.untranslated(
+                number,
+                "Tidegate does not change its root directory: use `RootDirectory=` or `ProtectSystem=strict` of its systemd unit",
+            ),
             word if word.starts_with("ssl-default") || word.starts_with("ssl-dh") => {
                 findings.differs(number, crate::ALGORITHMS);
             }

@@ -27,7 +27,7 @@ pub(super) fn encode(entry: &Entry<'_>, stamp: &str, out: &mut Vec<u8>) {
     word(out, entry.listener);
     out.push(b' ');
     // If no backend was chosen, HAProxy writes the name of the frontend in its place.
-    let (pool, server) = entry.server.unwrap_or((entry.listener, "<NOSRV>"));
+    let (pool, server) = entry.server.unwrap_or((entry.pool.unwrap_or(entry.listener), "<NOSRV>"));
     word(out, pool);
     out.push(b'/');
     word(out, server);

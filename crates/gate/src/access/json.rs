@@ -53,6 +53,9 @@ pub(super) fn encode(entry: &Entry<'_>, stamp: &str, out: &mut Vec<u8>) {
     if let Some(route) = entry.route {
         text(out, b",\"route\":\"", route.as_bytes());
     }
+    if let Some(pool) = entry.pool {
+        text(out, b",\"pool\":\"", pool.as_bytes());
+    }
     if let Some((pool, server)) = entry.server {
         text(out, b",\"pool\":\"", pool.as_bytes());
         text(out, b",\"server\":\"", server.as_bytes());

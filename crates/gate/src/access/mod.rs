@@ -233,6 +233,8 @@ pub struct Entry<'a> {
     pub route: Option<&'a str>,
     /// The pool and the last server; `None` if no server was chosen.
     pub server: Option<(&'a str, &'a str)>,
+    /// The pool, if no server was chosen: the request waited for one, or none was available.
+    pub pool: Option<&'a str>,
     /// Attempts to get a response from a server.
     pub attempts: u32,
     /// The last attempt used a connection that had carried a request before.

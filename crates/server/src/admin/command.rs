@@ -63,14 +63,11 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         words: &["show", "stat"],
-        arguments: "[json]",
-        about: "listeners, pools and servers, with HAProxy's columns",
-        example: "show stat",
-        run: |arguments, operations| match arguments {
-            [] => Ok(Reply::Shown(stat::csv(operations))),
-            ["json"] => Ok(Reply::Shown(stat::json(operations) + "\n")),
-            _ => Err(allowed("show stat", arguments, &["", "json"])),
-        },
+        arguments: "[POOL|LISTENER|NUMBER TYPES NUMBER] [json]",
+        about: "listeners, pools and servers, with HAProxy's columns; filtered as by HAProxy: by the name or the column `iid` of a pool or \
+                listener, by a sum of types (1 listeners, 2 pools, 4 servers), by the column `sid` of a server; -1 is all",
+        example: "show stat -1 4 -1",
+        run: stat::show,
     },
     Command {
         words: &["show", "sess"],
@@ -327,6 +324,16 @@ const COMMANDS: &[Command] = &[
         run: |arguments, operations| switch_server("disable", arguments, "maint", operations),
     },
     Command {
+        words: &["set", "weight"],
+        arguments: "POOL/SERVER N|N%",
+        about: "the same as `set server` with `weight`",
+        example: "set weight api/10.0.0.1:8000 50%",
+        run: |arguments, operations| match arguments {
+            [place, weight] => set_server(&[place, "weight", weight], operations),
+            _ => Err("usage: set weight POOL/SERVER N|N%".to_owned()),
+        },
+    },
+    Command {
         words: &["wait"],
         arguments: "DURATION [server POOL/SERVER up|down|unused]",
         about: "waits for the duration, or until the server takes requests (up), takes no requests (down) or has no request in progress \
@@ -498,12 +505,12 @@ const COMMANDS: &[Command] = &[
     Command {
         words: &["upgrade"],
         arguments: "",
-        about: "the same as SIGUSR2: starts the program again with the same listening sockets, then stops; the log reports \
-                the result",
+        about: "the same as SIGUSR2: starts the program again with the same listening sockets, waits until it serves, then stops; \
+                fails if the new process does not serve, and this one serves on",
         example: "upgrade",
-        run: |arguments, operations| {
-            signal("upgrade", arguments, Signal::USR2)?;
-            Ok(Reply::Changed(edits::lost_in_upgrade(operations)))
+        run: |arguments, _| match arguments {
+            [] => Ok(Reply::Pending(Pending::Upgrade)),
+            _ => Err(allowed("upgrade", arguments, &[""])),
         },
     },
     Command {
@@ -567,6 +574,8 @@ fn help() -> String {
         }
     }
     text.push_str("  prompt\n      keeps the connection open for further commands\n");
+    text.push_str("  set timeout cli TIME\n      sets how long the session waits for its next line: 1s to 24d\n");
+    text.push_str("      example: set timeout cli 10m\n");
     text.push_str("  quit\n      closes the connection\n");
     text
 }

@@ -25,8 +25,6 @@ const REQUEST_SPAN: Duration = Duration::from_secs(10);
 const REFUSAL_SPAN: Duration = Duration::from_secs(1);
 /// How long a client may take to read a reply.
 const REPLY_SPAN: Duration = Duration::from_secs(30);
-/// How long a session waits for its next line.
-const SESSION_SPAN: Duration = Duration::from_secs(60);
 
 /// How many bytes of a client are decrypted while its command runs.
 const EARLY_BYTES_MAX: usize = 16 * 1024;
@@ -284,9 +282,9 @@ impl Connection {
         self.timed.deadline = self.timed.deadline.max(deadline);
     }
 
-    /// The session waits for its next line.
-    pub(super) fn mark_idle(&mut self) {
-        self.enter(Phase::Idle, SESSION_SPAN);
+    /// The session waits for its next line, for `span` at most.
+    pub(super) fn mark_idle(&mut self, span: Duration) {
+        self.enter(Phase::Idle, span);
     }
 
     /// A command waits for longer than other commands may run. Its connection gives up its place, and is closed for a later
@@ -458,7 +456,7 @@ mod tests {
         for (_, connection) in &mut all[..2] {
             connection.as_mut().expect("a place").mark_served();
         }
-        all[2].1.as_mut().expect("a place").mark_idle();
+        all[2].1.as_mut().expect("a place").mark_idle(REQUEST_SPAN);
         // Each new connection is being served, so that it is not closed for the next one.
         for expected in (3..CONNECTIONS_MAX).chain([2]) {
             let (client, mut new) = connect(&places);
@@ -509,7 +507,7 @@ mod tests {
         served[3] = new;
         // Sessions that wait for their next lines take the places of others again.
         served.drain(..4);
-        waiting.iter_mut().for_each(Connection::mark_idle);
+        waiting.iter_mut().for_each(|session| session.mark_idle(REQUEST_SPAN));
         assert_eq!(waiting.iter().filter(|of| !of.was_ended()).count(), 4);
         assert_eq!((places.displaced(), waiting[15].was_ended()), (17, false));
     }

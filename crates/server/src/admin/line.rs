@@ -3,16 +3,18 @@
 //! empty one. Out: for each command its text and an empty line. After a line the connection closes, unless `prompt` began a
 //! session.
 //! Never: runs a part of a line: every command of a line is looked up before the first one runs. Runs anything after a
-//! line that was refused: lines of another protocol may contain commands. Reads the lines after `<<` of a client that may not
+//! line that was refused, unless an earlier line began a session: lines of another protocol may contain commands, but none of them
+//! begins with a line `prompt`. Runs the lines after `<<` of a refused command. Reads the lines after `<<` of a client that may not
 //! run the command. Holds the strings of several commands: each is
 //! written before the next command runs.
 //! Limits: `COMMANDS_MAX` commands in a line; `wait::SPAN_MAX` for all waits of a line; `PEM_BYTES_MAX` after `<<`.
 
 use std::io::{self, Write as _};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::command::{self, Outcome, Reply};
 use super::connection::Connection;
+use super::profile::parse_span;
 use super::token::Rights;
 use super::words::words_of;
 use super::{Caller, Input, Operations, SentCommand, certificates, wait};
@@ -29,7 +31,7 @@ pub(super) fn serve(
     caller: &Caller,
     operations: &Operations,
 ) -> io::Result<()> {
-    let mut session = Session { has_prompt: false, rights: caller.rights_of(None) };
+    let mut session = Session::new(caller);
     let mut next = Some(first);
     while let Some(line) = next {
         let (mut output, goes_on) =
@@ -48,7 +50,7 @@ pub(super) fn serve(
         }
         // Without the token, the deadline of the first line still applies.
         if is_known {
-            connection.mark_idle();
+            connection.mark_idle(session.span);
         }
         next = input.read_line(connection)?;
     }
@@ -61,6 +63,8 @@ struct Session {
     has_prompt: bool,
     /// The permissions of the client, by the token that it has presented.
     rights: Rights,
+    /// How long the session waits for its next line.
+    span: Duration,
 }
 
 /// A command of a line.
@@ -71,6 +75,8 @@ enum Step<'l> {
     Prompt,
     /// Presents the token.
     Auth(&'l str),
+    /// Sets how long the session waits for its next line.
+    Span(Duration),
     /// A command of `command.rs`.
     Run(Vec<&'l str>),
 }
@@ -87,13 +93,39 @@ impl<'l> Step<'l> {
             ["quit" | "exit"] => Ok(Self::Quit),
             ["prompt"] => Ok(Self::Prompt),
             ["auth", token] => Ok(Self::Auth(token)),
+            ["set", "timeout", "cli", rest @ ..] => match rest {
+                [span] => session_span(span).map(Self::Span),
+                _ => Err(SPAN_USAGE.to_owned()),
+            },
             _ if command::is_known(&words) => Ok(Self::Run(words)),
             _ => Err(command::unknown(&words)),
         }
     }
 }
 
+/// The argument of `set timeout cli`, in seconds unless it has a unit.
+fn session_span(text: &str) -> Result<Duration, String> {
+    let hours = |unit: &str, hours: u64| {
+        let count = text.strip_suffix(unit)?.parse::<u64>().ok()?;
+        count.checked_mul(hours * 3600).map(Duration::from_secs)
+    };
+    let span = parse_span(text).or_else(|| hours("h", 1)).or_else(|| hours("d", 24));
+    let allowed = span.filter(|span| (Duration::from_secs(1)..=SPAN_MAX).contains(span));
+    allowed.ok_or_else(|| format!("the time cannot be {text:?}; {SPAN_USAGE}"))
+}
+
 impl Session {
+    /// The state of a new connection.
+    fn new(caller: &Caller) -> Self {
+        Self { has_prompt: false, rights: caller.rights_of(None), span: SESSION_SPAN }
+    }
+
+    /// Whether lines may follow a line that was refused: an earlier line began a session, and what follows is not input of a command
+    /// that was refused.
+    fn outlasts_refusal(&self, line: &str) -> bool {
+        self.has_prompt && !line.contains("<<")
+    }
+
     /// Runs the commands of a line, if all of them are known, and writes their texts. Returns the bytes that are left to write,
     /// and whether another line may follow.
     fn run_line(
@@ -106,10 +138,10 @@ impl Session {
         let texts = line.split(';').map(str::trim).filter(|text| !text.is_empty());
         let steps: Vec<Step<'_>> = match texts.map(Step::of).collect() {
             Ok(steps) => steps,
-            Err(why) => return Ok((format!("error: {why}\n\n"), false)),
+            Err(why) => return Ok((format!("error: {why}\n\n"), self.outlasts_refusal(line))),
         };
         if steps.len() > COMMANDS_MAX {
-            return Ok((TOO_MANY.to_owned(), false));
+            return Ok((TOO_MANY.to_owned(), self.outlasts_refusal(line)));
         }
         let has_lines =
             |step: &Step<'_>| matches!(step, Step::Run(words) if certificates::has_lines(words));
@@ -117,7 +149,7 @@ impl Session {
             return Ok((NOT_LAST.to_owned(), false));
         }
         let waits_until = Instant::now() + wait::SPAN_MAX;
-        let mut quits = false;
+        let (mut quits, outlasts) = (false, self.outlasts_refusal(line));
         for step in steps {
             match step {
                 Step::Quit => quits = true,
@@ -128,13 +160,17 @@ impl Session {
                         return Ok((DENIED.to_owned(), false));
                     }
                 }
-                Step::Run(_) if self.rights == Rights::None => {
+                Step::Run(_) | Step::Span(_) if self.rights == Rights::None => {
                     return Ok((DENIED.to_owned(), false));
                 }
                 Step::Run(words)
                     if self.rights == Rights::Read && command::needs_all_rights(&words) =>
                 {
-                    return Ok((READ_ONLY.to_owned(), false));
+                    return Ok((READ_ONLY.to_owned(), outlasts));
+                }
+                Step::Span(span) => {
+                    self.span = span;
+                    connection.write_all(b"\n")?;
                 }
                 Step::Run(words) => {
                     // A command may take longer than the time limit for a line, and the connection keeps its place meanwhile.
@@ -165,7 +201,7 @@ fn begin(
         return Ok(Ok(command::run(words, operations)));
     }
     // A new client may displace a client that is slow to send them, as it may displace a silent session.
-    connection.mark_idle();
+    connection.mark_idle(SESSION_SPAN);
     let lines = input.read_lines(connection, PEM_BYTES_MAX)?;
     connection.mark_served();
     Ok(lines.map(|lines| certificates::set(words, &lines, operations)))
@@ -218,6 +254,12 @@ const READ_ONLY: &str = "error: this token or certificate allows only show, get,
     show conn, which show requests of clients; help: present the token of `token-file`, or a certificate that `write-clients` \
     names\n\n";
 
+/// How long a session waits for its next line, unless the client sets another time.
+const SESSION_SPAN: Duration = Duration::from_secs(60);
+/// The longest time that a client may set. A session that waits gives its place to a new client that needs it.
+const SPAN_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
+const SPAN_USAGE: &str = "usage: set timeout cli TIME, with a TIME from 1s to 24d, such as 60, 10m or 2h; without a unit, it is in seconds";
+
 /// The reply to a line with more than `COMMANDS_MAX` commands.
 const TOO_MANY: &str =
     "error: a line has at most 64 commands; no command of the line was executed\n\n";
@@ -238,6 +280,7 @@ mod tests {
 
     use super::super::connection::{Places, Stream};
     use super::super::profile::Profiler;
+    use super::super::rates::Rates;
     use super::super::reloads::Reloads;
     use super::super::serve as serve_any;
     use super::super::token::Tokens;
@@ -271,9 +314,12 @@ mod tests {
             is_stopping: false.into(),
             places: Places::default(),
             reloads: Reloads::default(),
+            upgrades: Reloads::default(),
             edits: LiveEdits::default(),
             staged: StagedCertificates::default(),
             profiler: Profiler::default(),
+            process_rates: Rates::default(),
+            rates: Rates::default(),
         }
     }
 
@@ -321,7 +367,9 @@ mod tests {
                 format!("EHLO x\r\n{SET}\r\n"),
                 format!("POST /;{SET};\n{SET}\n"),
                 format!("{SET};frobnicate\n"),
-                format!("prompt\nfrobnicate\n{SET}\n"),
+                format!("prompt;frobnicate\n{SET}\n"),
+                format!("frobnicate\nprompt\n{SET}\n"),
+                format!("prompt\nfrobnicate <<\n{SET}\n"),
                 format!("GET /;{SET}; HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n{SET}\n"),
                 format!("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n{SET}\n"),
             ]
@@ -345,6 +393,36 @@ mod tests {
         assert!(is_set);
         let (reply, is_set) = exchange(format!("prompt\n{SET}\nquit\n").as_bytes(), None);
         assert_eq!((reply.as_str(), is_set), ("\n> \n\n> ", true));
+    }
+
+    #[test]
+    fn unknown_command_does_not_end_a_session() {
+        for line in ["frobnicate", "show info;frobnicate", "set server", "set timeout cli 0"] {
+            let (reply, is_set) = exchange(format!("prompt\n{line}\n{SET}\n").as_bytes(), None);
+            assert!(is_set && reply.starts_with("\n> error: "), "{line}: {reply}");
+            assert!(reply.ends_with("\n\n> \n\n> "), "{line}: {reply}");
+        }
+        // Nor does a command that the token does not permit.
+        let input = format!("auth reader;prompt\n{SET}\nshow info\nauth secret\n{SET}\n");
+        let (reply, is_set) = exchange(input.as_bytes(), Some("secret"));
+        assert!(is_set && reply.contains(READ_ONLY) && reply.contains("Uptime"), "{reply}");
+    }
+
+    #[test]
+    fn programs_for_haproxy_set_the_timeout_of_their_session() {
+        let input = format!("prompt\nset timeout cli 60\n{SET}\n");
+        assert_eq!(exchange(input.as_bytes(), None), ("\n> \n\n> \n\n> ".to_owned(), true));
+        let expected = [("1", 1), ("90s", 90), ("10m", 600), ("2h", 7200), ("24d", 24 * 86_400)];
+        for (text, seconds) in expected {
+            assert_eq!(session_span(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["0", "25d", "99999999999999999999", "1y", "-1", "", "h"] {
+            assert!(session_span(text).is_err(), "{text}");
+        }
+        let (reply, _) = exchange(b"set timeout cli 60\n", Some("secret"));
+        assert_eq!(reply, DENIED);
+        let (reply, _) = exchange(b"set timeout cli\n", None);
+        assert!(reply.starts_with("error: usage: set timeout cli TIME"), "{reply}");
     }
 
     #[test]

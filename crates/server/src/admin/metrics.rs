@@ -1,6 +1,6 @@
 //! Metrics for Prometheus, in the text formats of OpenMetrics 1.0 and Prometheus 0.0.4.
-//! In: the counters of workers, listeners, routes, servers and tables. Out: text.
-//! Limits: `SERIES_MAX` listeners, routes and servers each; the others are left out, and counted in
+//! In: the counters of workers, listeners, routes, pools, servers and tables. Out: text.
+//! Limits: `SERIES_MAX` listeners, routes, pools and servers each; the others are left out, and counted in
 //! `tidegate_metrics_left_out`.
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use crate::counters::WorkerCounters;
 use crate::health::{Agent, Checked, View};
 use crate::stats::{Subject, Totals};
 
-/// How many listeners, routes and servers have their own metrics, each.
+/// How many listeners, routes, pools and servers have their own metrics, each.
 const SERIES_MAX: usize = 1000;
 
 /// The content type of a format.
@@ -33,7 +33,8 @@ pub(super) fn write(operations: &Operations, is_open: bool) -> String {
     let mut text = Text { out: String::new(), is_open };
     process::write(&mut text.out, is_open);
     text.process(operations);
-    let (mut listeners, mut routes, mut servers) = (Series::new(), Series::new(), Series::new());
+    let (mut listeners, mut routes) = (Series::new(), Series::new());
+    let (mut pools, mut servers) = (Series::new(), Series::new());
     let present = present(operations);
     let all = operations.registry.totals().into_iter();
     // Those that no longer exist are left out first.
@@ -42,6 +43,7 @@ pub(super) fn write(operations: &Operations, is_open: bool) -> String {
         match subject {
             Subject::Listener(name) => listeners.push((label("listener", &name), totals)),
             Subject::Route(name) => routes.push((label("route", &name), totals)),
+            Subject::Pool(name) => pools.push((label("pool", &name), totals)),
             Subject::Server(pool, server) => {
                 let labels = format!("{},{}", label("pool", &pool), label("server", &server));
                 servers.push((labels, totals));
@@ -49,13 +51,14 @@ pub(super) fn write(operations: &Operations, is_open: bool) -> String {
         }
     }
     let mut left_out = 0;
-    for series in [&mut listeners, &mut routes, &mut servers] {
+    for series in [&mut listeners, &mut routes, &mut pools, &mut servers] {
         left_out += series.len().saturating_sub(SERIES_MAX);
         series.truncate(SERIES_MAX);
     }
     text.traffic("listener", &listeners);
     text.traffic("route", &routes);
     text.traffic("server", &servers);
+    text.pools(&pools);
     text.servers(&servers);
     text.health(operations);
     text.tables(operations);
@@ -64,7 +67,7 @@ pub(super) fn write(operations: &Operations, is_open: bool) -> String {
     text.single(
         "metrics_left_out",
         "gauge",
-        "Listeners, routes and servers left out of these metrics, because there are too many.",
+        "Listeners, routes, pools and servers left out of these metrics, because there are too many.",
         left_out as u64,
     );
     if is_open {
@@ -82,6 +85,7 @@ fn present(operations: &Operations) -> BTreeSet<Subject> {
     let routes = 0..config.routes.len();
     present.extend(routes.map(|route| Subject::Route(names.route(route).to_owned())));
     for (pool, settings) in config.pools.iter().enumerate() {
+        present.insert(Subject::Pool(settings.name.clone()));
         let servers = 0..settings.servers.len();
         // A removed server keeps its index for a while, without a state.
         present.extend(
@@ -287,6 +291,29 @@ impl Text {
             self.sample(&format!("{name}_count"), labels, count);
             let sum = format!("{}.{:06}", sum / 1_000_000, sum % 1_000_000);
             self.sample(&format!("{name}_sum"), labels, sum);
+        }
+    }
+
+    /// Metrics that only pools have.
+    fn pools(&mut self, series: &Series) {
+        let help =
+            "Requests that ended without a server: none was available, or they waited too long.";
+        self.begin("pool_unserved", "counter", help);
+        for (labels, totals) in series {
+            self.sample("pool_unserved_total", labels, totals.get("ended"));
+        }
+        for (name, counter, help) in [
+            ("pool_queued", "queued_now", "Requests that wait for a server."),
+            (
+                "pool_queued_max",
+                "queued_max",
+                "The most requests that waited for a server at once, summed over the workers.",
+            ),
+        ] {
+            self.begin(name, "gauge", help);
+            for (labels, totals) in series {
+                self.sample(name, labels, totals.get(counter));
+            }
         }
     }
 

@@ -23,6 +23,7 @@ mod parts;
 mod pending;
 mod process;
 mod profile;
+mod rates;
 mod reloads;
 mod rows;
 mod sess;
@@ -56,6 +57,7 @@ pub(crate) use self::connection::Places;
 use self::connection::{Connection, Stream};
 pub(crate) use self::profile::Profiler;
 pub(crate) use self::profile::{ROOT as PROFILE_ROOT, snapshot};
+pub(crate) use self::rates::Rates;
 pub(crate) use self::reloads::Reloads;
 use self::tls::Secrets;
 use self::token::{Rights, Tokens};
@@ -108,12 +110,18 @@ pub(crate) struct Operations {
     pub(crate) places: Places,
     /// The results of reloads.
     pub(crate) reloads: Reloads,
+    /// The results of upgrades.
+    pub(crate) upgrades: Reloads,
     /// The edits of the configuration.
     pub(crate) edits: LiveEdits,
     /// The certificates that wait for `commit tls cert`.
     pub(crate) staged: StagedCertificates,
     /// The profile that is being taken.
     pub(crate) profiler: Profiler,
+    /// The rates of the process, for `show info`.
+    pub(crate) process_rates: Rates,
+    /// The rates of listeners, pools and servers, for `show stat`.
+    pub(crate) rates: Rates,
 }
 
 impl Operations {

@@ -12,6 +12,7 @@ use tidegate_config::model::GivenCertificate;
 
 use super::command::Outcome;
 use super::command::Reply::Shown;
+use super::edits::lost_in_upgrade;
 use super::{Operations, SentCommand};
 use crate::configuration::dropped_note;
 use crate::live_edits::Edited;
@@ -25,6 +26,8 @@ pub(super) enum Pending {
     Certificate(String, Arc<GivenCertificate>),
     /// The configuration is to be read again.
     Reload,
+    /// The program is to be started again.
+    Upgrade,
 }
 
 impl Pending {
@@ -58,8 +61,21 @@ impl Pending {
                     kill_process(getpid(), Signal::HUP)
                         .map_err(|error| format!("the signal cannot be sent: {error}"))
                 };
-                let dropped = operations.reloads.wait_for(order, was_ended)?;
+                let dropped = operations.reloads.wait_for("reload", order, was_ended)?;
                 let note = dropped_note(dropped).map_or_else(String::new, |note| note + "\n");
+                Ok(Shown(note))
+            }
+            Self::Upgrade => {
+                if operations.upgrades.is_in_progress() {
+                    return Err("another new process is already being started".to_owned());
+                }
+                let note = lost_in_upgrade(operations);
+                let order = || {
+                    sent.audit();
+                    kill_process(getpid(), Signal::USR2)
+                        .map_err(|error| format!("the signal cannot be sent: {error}"))
+                };
+                operations.upgrades.wait_for("upgrade", order, was_ended)?;
                 Ok(Shown(note))
             }
         }

@@ -1,5 +1,5 @@
-//! The results of reloads, for the command that waits for one.
-//! In: the begin and the end of each reload; the stop of the process. Out: the result of the next reload that begins.
+//! The results of reloads, or of upgrades, for the command that waits for one.
+//! In: the begin and the end of each of them; the stop of the process. Out: the result of the next one that begins.
 //! Limits: a command waits for `WAIT_MAX`, and no longer than until the process stops or its client is not served any longer.
 
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -11,7 +11,7 @@ const WAIT_MAX: Duration = Duration::from_secs(20);
 /// How often a command that waits looks whether its connection was closed for a new one.
 const POLL_EVERY: Duration = Duration::from_millis(50);
 
-/// The reloads of the process.
+/// The reloads of the process, or its upgrades.
 #[derive(Default)]
 pub(crate) struct Reloads {
     state: Mutex<State>,
@@ -58,13 +58,20 @@ impl Reloads {
         self.ended.notify_all();
     }
 
+    /// Whether one has begun and not ended.
+    pub(super) fn is_in_progress(&self) -> bool {
+        let state = self.lock();
+        state.ended < state.begun
+    }
+
     /// Makes the process reload, and waits for the result of a reload that reads the files after this call. Returns how many
-    /// edits it has dropped. `was_ended`: the client does not wait any longer.
+    /// edits it has dropped. `what`: the word for messages, "reload" or "upgrade". `was_ended`: the client does not wait any longer.
     ///
     /// # Errors
     /// The reload changed nothing or not all workers, or takes too long, or the process stops.
     pub(super) fn wait_for(
         &self,
+        what: &str,
         order: impl FnOnce() -> Result<(), String>,
         was_ended: &dyn Fn() -> bool,
     ) -> Result<usize, String> {
@@ -81,10 +88,8 @@ impl Reloads {
         }
         match &state.result {
             _ if state.ended <= before => Err(match state.is_stopping {
-                true => "the process is stopping, so it does not reload".to_owned(),
-                false => {
-                    "the reload is still in progress; the log will state its result".to_owned()
-                }
+                true => format!("the process is stopping, so it does not {what}"),
+                false => format!("the {what} is still in progress; the log will state its result"),
             }),
             result => result.clone(),
         }
@@ -116,13 +121,14 @@ mod tests {
             }));
             Ok(())
         };
-        let result = reloads.wait_for(order, &|| false);
+        let result = reloads.wait_for("reload", order, &|| false);
         assert_eq!(result, Err("line 3 is wrong".to_owned()));
         worker.expect("a thread").join().expect("it ends");
-        let refused = reloads.wait_for(|| Err("no signal".to_owned()), &|| false);
+        assert!(!reloads.is_in_progress());
+        let refused = reloads.wait_for("reload", || Err("no signal".to_owned()), &|| false);
         assert_eq!(refused, Err("no signal".to_owned()));
         let began = Instant::now();
-        let left = reloads.wait_for(|| Ok(()), &|| true);
+        let left = reloads.wait_for("reload", || Ok(()), &|| true);
         assert!(left.expect_err("no reload begins").contains("still in progress"));
         assert!(began.elapsed() < WAIT_MAX, "a client that was disconnected is not waited for");
     }
@@ -137,10 +143,10 @@ mod tests {
             main = Some(thread::spawn(move || other.stop()));
             Ok(())
         };
-        let result = reloads.wait_for(order, &|| false);
+        let result = reloads.wait_for("reload", order, &|| false);
         assert_eq!(result, stopping);
         main.expect("a thread").join().expect("it ends");
-        assert_eq!(reloads.wait_for(|| Ok(()), &|| false), stopping, "nor afterwards");
+        assert_eq!(reloads.wait_for("reload", || Ok(()), &|| false), stopping, "nor afterwards");
         assert!(began.elapsed() < WAIT_MAX);
     }
 }

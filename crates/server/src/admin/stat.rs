@@ -1,12 +1,15 @@
 //! `show stat`: listeners, pools and servers.
-//! In: the counters of the registry. Out: rows with HAProxy's columns, by name and in its order, as CSV or JSON. A
-//! column without a meaning here is empty.
+//! In: the counters of the registry, a filter in HAProxy's form. Out: rows with HAProxy's columns, by name and in its order, as CSV
+//! or JSON. A column without a meaning here is empty.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
 
 use tidegate_config::model::{Balance, Bind, Config};
 use tidegate_gate::access::Names;
 
+use super::command::{Outcome, Reply};
+use super::rates::Rate;
 use super::{Operations, info};
 use crate::health::{Agent, Checked, ServerState, View};
 use crate::stats::{Subject, Totals};
@@ -24,12 +27,70 @@ const COLUMNS: &str = "pxname,svname,qcur,qmax,scur,smax,slim,stot,bin,bout,dreq
 /// The values of a row, by column.
 type Row = BTreeMap<&'static str, String>;
 
+const USAGE: &str = "usage: show stat [POOL|LISTENER|NUMBER TYPES NUMBER] [json], with a sum of TYPES: 1 listeners, 2 pools, 4 servers; \
+    -1 is all; such as: show stat -1 4 -1, all servers";
+
+/// The rows that a client requests.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Filter<'a> {
+    /// The listener or pool, by its name or by the column `iid`; `None`: all.
+    proxy: Option<&'a str>,
+    /// A bit for each value of the column `type`; `None`: all.
+    types: Option<u64>,
+    /// The server, by the column `sid`; `None`: all.
+    server: Option<&'a str>,
+}
+
+impl<'a> Filter<'a> {
+    /// Reads the words of HAProxy's command. `None`: they are not understood.
+    fn parse(words: &[&'a str]) -> Option<Self> {
+        let all_or = |word: &'a str| Some(word).filter(|word| *word != "-1");
+        let (proxy, types, server) = match *words {
+            [] => return Some(Self::default()),
+            [proxy] => (proxy, "-1", "-1"),
+            [proxy, types, server] => (proxy, types, server),
+            _ => return None,
+        };
+        let types = all_or(types).map(str::parse::<u64>).transpose().ok()?;
+        let server = all_or(server);
+        server.map(str::parse::<u64>).transpose().ok()?;
+        Some(Self { proxy: all_or(proxy), types, server })
+    }
+
+    /// Whether a row is requested.
+    fn takes(&self, row: &Row) -> bool {
+        let is = |column: &str, word: &str| row.get(column).is_some_and(|value| value == word);
+        let has_type = |types: u64| {
+            let kind = row.get("type").and_then(|kind| kind.parse::<u32>().ok());
+            kind.and_then(|kind| types.checked_shr(kind)).is_some_and(|rest| rest & 1 == 1)
+        };
+        self.proxy.is_none_or(|proxy| is("pxname", proxy) || is("iid", proxy))
+            && self.types.is_none_or(has_type)
+            && self.server.is_none_or(|server| !is("type", "2") || is("sid", server))
+    }
+}
+
+/// The command `show stat`.
+pub(super) fn show(arguments: &[&str], operations: &Operations) -> Outcome {
+    let (words, is_json) = match arguments {
+        [words @ .., "json"] => (words, true),
+        words => (words, false),
+    };
+    let filter = Filter::parse(words)
+        .ok_or_else(|| format!("`show stat` does not accept {:?}; {USAGE}", arguments.join(" ")))?;
+    let mut rows = rows(operations);
+    rows.retain(|row| filter.takes(row));
+    Ok(Reply::Shown(if is_json { json_of(&rows) + "\n" } else { csv_of(&rows) }))
+}
+
 /// The columns of all rows.
 fn row(pool: &str, server: &str, totals: &Totals) -> Row {
     let get = |name: &str| totals.get(name).to_string();
     BTreeMap::from([
         ("pxname", pool.to_owned()),
         ("svname", server.to_owned()),
+        ("qcur", get("queued_now")),
+        ("qmax", get("queued_max")),
         ("scur", get("under_way_now")),
         ("smax", get("under_way_max")),
         ("stot", get("begun")),
@@ -134,6 +195,8 @@ fn rows(operations: &Operations) -> Vec<Row> {
     for (at, listener) in config.listeners.iter().enumerate() {
         let totals = totals.get(&Subject::Listener(listener.name.clone())).unwrap_or(&none);
         let mut row = row(&listener.name, "FRONTEND", totals);
+        // Requests wait in the queues of pools.
+        row.retain(|column, _| !matches!(*column, "qcur" | "qmax"));
         let most =
             [listener.connections_max, config.server.connections_max].into_iter().flatten().min();
         let most = most.map_or(String::new(), |most| most.to_string());
@@ -159,7 +222,22 @@ fn rows(operations: &Operations) -> Vec<Row> {
     for pool in 0..config.pools.len() {
         add_pool(&mut rows, operations, (config, &names), pool, &totals);
     }
+    add_rates(&mut rows, operations);
     rows
+}
+
+/// The columns with the requests of a second.
+fn add_rates(rows: &mut [Row], operations: &Operations) {
+    let name = |row: &Row| format!("{} {}", row["pxname"], row["svname"]);
+    let counts = rows.iter().map(|row| (name(row), row["stot"].parse().unwrap_or(0))).collect();
+    let rates: HashMap<String, Rate> = operations.rates.of(counts, Instant::now());
+    for row in rows {
+        let Rate { last, max } = rates.get(&name(row)).copied().unwrap_or_default();
+        row.extend([("rate", last.to_string()), ("rate_max", max.to_string())]);
+        if row["type"] == "0" {
+            row.extend([("req_rate", last.to_string()), ("req_rate_max", max.to_string())]);
+        }
+    }
 }
 
 /// The rows of a pool: its servers, then itself.
@@ -174,12 +252,14 @@ fn add_pool(
     let pool = &config.pools[at];
     let iid = (config.listeners.len() + at + 1).to_string();
     let (mut sum, mut weight, mut ready) = (Totals::default(), 0, [0, 0]);
+    let mut since = PoolSince::default();
     for (server_at, server) in pool.servers.iter().enumerate() {
         let (_, name) = names.server(at, server_at);
         let subject = Subject::Server(pool.name.clone(), name.to_owned());
         let totals = totals.get(&subject).unwrap_or(&none);
         sum.merge(totals);
         let Some(view) = operations.roster.view(at, server_at) else { continue };
+        since.add(view.is_up(), view.changed);
         let own_weight = view.weight_now(server.weight);
         if view.is_up() {
             weight += u64::from(own_weight);
@@ -209,6 +289,9 @@ fn add_pool(
         }
         rows.push(row);
     }
+    if let Some(totals) = totals.get(&Subject::Pool(pool.name.clone())) {
+        sum.merge(totals);
+    }
     let mut row = row(&pool.name, "BACKEND", &sum);
     add_server(&mut row, &sum);
     let algorithm = match pool.balance {
@@ -227,14 +310,38 @@ fn add_pool(
         ("type", "1".to_owned()),
         ("qlimit", pool.queue_max.to_string()),
         ("algo", algorithm.to_owned()),
+        ("lastchg", since.seconds().map_or(String::new(), |seconds| seconds.to_string())),
     ]);
     rows.push(row);
 }
 
+/// Since when a pool has had servers that take requests, or none.
+#[derive(Default)]
+struct PoolSince {
+    /// When the first of the servers that take requests began to. Others may have taken requests before it.
+    up: Option<Instant>,
+    /// When the last server ceased to take requests.
+    down: Option<Instant>,
+}
+
+impl PoolSince {
+    /// A server takes requests, or does not, since this time.
+    fn add(&mut self, is_up: bool, since: Instant) {
+        match is_up {
+            true => self.up = Some(self.up.map_or(since, |up| up.min(since))),
+            false => self.down = self.down.max(Some(since)),
+        }
+    }
+
+    fn seconds(&self) -> Option<u64> {
+        self.up.or(self.down).map(|since| since.elapsed().as_secs())
+    }
+}
+
 /// The rows as CSV. Each line ends with a comma, as HAProxy's do.
-pub(super) fn csv(operations: &Operations) -> String {
+fn csv_of(rows: &[Row]) -> String {
     let mut text = format!("# {COLUMNS},\n");
-    for row in rows(operations) {
+    for row in rows {
         for column in COLUMNS.split(',') {
             let value = row.get(column).map_or("", String::as_str);
             match value.contains([',', '"', '\n']) {
@@ -250,7 +357,11 @@ pub(super) fn csv(operations: &Operations) -> String {
 
 /// The rows as an array of JSON objects. Columns without a value are left out; numbers are numbers.
 pub(super) fn json(operations: &Operations) -> String {
-    let objects = rows(operations).into_iter().map(|row| {
+    json_of(&rows(operations))
+}
+
+fn json_of(rows: &[Row]) -> String {
+    let objects = rows.iter().map(|row| {
         let members = COLUMNS.split(',').filter_map(|column| {
             let value = row.get(column).filter(|value| !value.is_empty())?;
             Some(match value.parse::<u64>() {
@@ -261,4 +372,61 @@ pub(super) fn json(operations: &Operations) -> String {
         format!("{{{}}}", members.collect::<Vec<_>>().join(","))
     });
     format!("[{}]", objects.collect::<Vec<_>>().join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filter_is_that_of_haproxy() {
+        let row = |name: &str, iid: &str, kind: &str, sid: &str| {
+            let columns = [("pxname", name), ("iid", iid), ("type", kind), ("sid", sid)];
+            Row::from(columns.map(|(column, value)| (column, value.to_owned())))
+        };
+        let rows = [
+            row("web", "1", "0", "0"),
+            row("app", "2", "2", "1"),
+            row("app", "2", "2", "2"),
+            row("app", "2", "1", "0"),
+        ];
+        let shown = |line: &str| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let filter = Filter::parse(&words)?;
+            Some((0..rows.len()).filter(|at| filter.takes(&rows[*at])).collect::<Vec<_>>())
+        };
+        for (line, expected) in [
+            ("", vec![0, 1, 2, 3]),
+            ("-1 -1 -1", vec![0, 1, 2, 3]),
+            ("-1 4 -1", vec![1, 2]),
+            ("-1 3 -1", vec![0, 3]),
+            ("2 -1 -1", vec![1, 2, 3]),
+            ("app 4 2", vec![2]),
+            // The number of a server selects servers only.
+            ("-1 -1 2", vec![0, 2, 3]),
+            ("web", vec![0]),
+            ("nothing", vec![]),
+            ("-1 0 -1", vec![]),
+            ("-1 8 -1", vec![]),
+        ] {
+            assert_eq!(shown(line), Some(expected), "{line}");
+        }
+        for line in ["1 2", "1 x 1", "1 1 x", "1 1 1 1", "1 -2 1"] {
+            assert_eq!(shown(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn pool_is_up_since_its_first_server_and_down_since_its_last() {
+        let now = Instant::now();
+        let ago = |seconds| now - std::time::Duration::from_secs(seconds);
+        let since = |servers: &[(bool, u64)]| {
+            let mut since = PoolSince::default();
+            servers.iter().for_each(|(is_up, seconds)| since.add(*is_up, ago(*seconds)));
+            since.up.or(since.down)
+        };
+        assert_eq!(since(&[(true, 5), (false, 1), (true, 9)]), Some(ago(9)));
+        assert_eq!(since(&[(false, 5), (false, 2)]), Some(ago(2)));
+        assert_eq!(since(&[]), None);
+    }
 }

@@ -17,7 +17,7 @@ use tidegate_base::{Moment, Prng, Span};
 use tidegate_config::model::CheckKind;
 use tidegate_gate::agent::{Failure, Statement, TextReader};
 use tidegate_gate::health::{self, Outcome, Stage};
-use tidegate_gate::probe::{self, ResponseReader, RestReader};
+use tidegate_gate::probe::{self, RestReader, Talk, TalkStart};
 use tidegate_reactor::{CloseReason, Completion, Reactor, Shortage, SockId};
 use tidegate_secure::LayerHandler;
 use tidegate_wire::tls::Fault;
@@ -104,7 +104,7 @@ struct Probe {
     /// Why TLS failed, if it has.
     fault: Option<Fault>,
     /// Reads the response.
-    reader: ResponseReader,
+    talk: Talk,
     /// Reads the text of an agent.
     text: TextReader,
 }
@@ -339,9 +339,22 @@ impl Prober {
         let keep_alive = target.job.keep_alive().filter(|_| is_trusted && self.bound.has_room(now));
         let keep_until =
             keep_alive.map(|span| now.after(health::connection_span(span, self.prng.next_u64())));
+        let mut first = Vec::new();
+        let talk = match &target.job {
+            Job::Agent(_) => Talk::default(),
+            Job::Health(check) => {
+                let random = [self.prng.next_u64(), self.prng.next_u64()];
+                let (host, is_secured) = (&*target.host, check.is_secured);
+                let start = TalkStart { host, is_secured, random, now };
+                Talk::begin(&check.kind, &start, &mut first)
+            }
+        };
+        if !first.is_empty() {
+            reactor.send(sock, &first);
+        }
         let (is_reused, stage, fault) = (false, Stage::Connect, None);
-        let (reader, text) = (ResponseReader::default(), TextReader::default());
-        let probe = Probe { sock, began, keep_until, is_reused, stage, tried, fault, reader, text };
+        let text = TextReader::default();
+        let probe = Probe { sock, began, keep_until, is_reused, stage, tried, fault, talk, text };
         self.send_request(reactor, number, probe);
     }
 
@@ -428,7 +441,7 @@ impl Prober {
     fn begin_reused<R: Reactor>(&mut self, reactor: &mut R, number: usize, kept: &Kept) {
         let began = reactor.now();
         let keeps = began < kept.until && self.bound.has_room(began);
-        let (reader, text) = (ResponseReader::default(), TextReader::default());
+        let (talk, text) = (Talk::default(), TextReader::default());
         let probe = Probe {
             sock: kept.sock,
             began,
@@ -437,7 +450,7 @@ impl Prober {
             stage: Stage::Response,
             tried: 0,
             fault: None,
-            reader,
+            talk,
             text,
         };
         self.send_request(reactor, number, probe);
@@ -565,16 +578,32 @@ impl Prober {
             health.interval(check, self.prng.next_u64())
         });
         self.await_next(reactor, number, (probe.began, interval));
-        let Probe { sock, keep_until, reader, .. } = *probe;
-        let rest = keep_until.and_then(|until| Some((until, reader.into_rest()?)));
+        let Probe { sock, keep_until, talk, .. } = *probe;
+        let is_http = matches!(talk, Talk::Http(_));
+        let rest = keep_until.and_then(|until| Some((until, talk.into_rest()?)));
         let parting = match (outcome, rest) {
             (Outcome::Passed(_), Some(rest)) if self.bound.has_room(reactor.now()) => {
                 return self.keep(reactor, number, sock, rest);
             }
-            (Outcome::Passed(_) | Outcome::Status(_), Some(_))
+            (Outcome::Passed(_) | Outcome::Status(_) | Outcome::Body(_), Some(_))
+            | (Outcome::Serving | Outcome::NotServing | Outcome::GrpcStatus(_), _)
             | (Outcome::Connected { is_secured: true }, _) => Parting::Close,
-            (Outcome::Passed(_) | Outcome::Status(_), None) => Parting::Await,
-            _ => Parting::Reset,
+            // The request of a WebSocket handshake does not ask the server to close the connection after a refusal.
+            (Outcome::Status(_), None) if !is_http => Parting::Close,
+            (Outcome::Passed(_) | Outcome::Status(_) | Outcome::Body(_), None) => Parting::Await,
+            (
+                Outcome::Connected { is_secured: false }
+                | Outcome::Malformed
+                | Outcome::NotGrpc
+                | Outcome::BadHandshake
+                | Outcome::NotClosed
+                | Outcome::Refused
+                | Outcome::Unreachable
+                | Outcome::Closed(_)
+                | Outcome::TimedOut(_)
+                | Outcome::Tls(_),
+                _,
+            ) => Parting::Reset,
         };
         self.leave(reactor, sock, parting);
     }
@@ -704,11 +733,11 @@ impl Prober {
                 }
             }
             Job::Health(check) => {
-                let outcome = match &check.kind {
-                    // Such a check ends when the connection is open.
-                    CheckKind::Tcp => None,
-                    CheckKind::Http(http) => probe.reader.read(http, bytes),
-                };
+                let mut reply = Vec::new();
+                let outcome = probe.talk.read(&check.kind, reactor.now(), bytes, &mut reply);
+                if !reply.is_empty() {
+                    reactor.send(sock, &reply);
+                }
                 if let Some(outcome) = outcome {
                     self.end(reactor, number, outcome);
                 }
@@ -770,7 +799,7 @@ impl Prober {
                 return self.handle_late_shortage(reactor, (number, sock), shortage);
             }
             (None, CloseReason::Reset | CloseReason::Ended | CloseReason::Unsent) => {
-                Outcome::Closed(stage)
+                self.closed_outcome(number, stage)
             }
         };
         let is_connect = matches!(outcome, Outcome::Refused | Outcome::Unreachable);
@@ -810,8 +839,18 @@ impl Prober {
             None => self.drop_leaving(reactor, sock, false),
             Some(number) => {
                 let stage = self.probe_of(sock).map_or(Stage::Connect, |probe| probe.stage);
-                self.end(reactor, number, Outcome::Closed(stage));
+                let outcome = self.closed_outcome(number, stage);
+                self.end(reactor, number, outcome);
             }
+        }
+    }
+
+    /// The result of a check whose connection was closed at this stage.
+    fn closed_outcome(&self, number: usize, stage: Stage) -> Outcome {
+        let watched = self.targets.get(number);
+        match watched.and_then(|watched| watched.probe.as_ref()) {
+            Some(probe) if stage == Stage::Response => probe.talk.ended(),
+            _ => Outcome::Closed(stage),
         }
     }
 }

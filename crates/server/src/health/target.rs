@@ -64,8 +64,10 @@ pub(crate) struct Target {
     pub(crate) addresses: Arc<[Address]>,
     /// The bytes that are sent before TLS: a PROXY header, or nothing.
     pub(crate) preface: Arc<[u8]>,
-    /// The request; empty if nothing is sent.
+    /// The request; empty if nothing is sent, or if it differs for each connection.
     pub(crate) request: Arc<[u8]>,
+    /// The host that the check names.
+    pub(crate) host: Arc<str>,
 }
 
 impl Target {
@@ -121,6 +123,7 @@ fn agent_target(id: ServerId, check: &Arc<AgentCheck>, addresses: &[Address]) ->
         addresses: addresses.iter().map(|at| with_port(at, Some(check.port))).collect(),
         preface: Arc::default(),
         request: line.unwrap_or_default().into_bytes().into(),
+        host: Arc::from(""),
     }
 }
 
@@ -136,25 +139,32 @@ fn health_target(
     if let Some(version) = pool.proxy_protocol.filter(|_| check.port.is_none()) {
         probe::encode_proxy_header(&mut preface, version);
     }
-    match &check.kind {
-        CheckKind::Tcp => {}
-        CheckKind::Http(http) => probe::encode_request(&mut request, http, &server.address),
-    }
+    let host = match &check.kind {
+        CheckKind::Tcp => None,
+        CheckKind::Http(http) => {
+            probe::encode_request(&mut request, http, &server.address);
+            http.host.as_deref()
+        }
+        CheckKind::Grpc(grpc) => grpc.host.as_deref(),
+        CheckKind::WebSocket(websocket) => websocket.host.as_deref(),
+    };
     Target {
         id,
         job: Job::Health(Arc::clone(check)),
         addresses: addresses.iter().map(|at| with_port(at, check.port)).collect(),
         preface: preface.into(),
         request: request.into(),
+        host: probe::host_of(host, &server.address).into(),
     }
 }
 
-/// The TLS settings of checks: those of the pools, with HTTP/1.1 as the only protocol of requests.
+/// The TLS settings of checks: those of the pools, with the only protocol that their requests use.
 pub(super) fn plan(arranged: &Arranged, plan: &TlsPlan) -> TlsPlan {
     let pools = plan.pools.iter().zip(&arranged.config.pools).map(|(plan, pool)| {
         let plan = plan.as_ref()?;
         let connector = match pool.health.as_ref().map(|health| &health.kind) {
-            Some(CheckKind::Http(_)) => plan.connector.with_http1_only(),
+            Some(CheckKind::Http(_) | CheckKind::WebSocket(_)) => plan.connector.with_http1_only(),
+            Some(CheckKind::Grpc(_)) => plan.connector.with_http2_only(),
             Some(CheckKind::Tcp) | None => plan.connector.clone(),
         };
         Some(PoolPlan { connector, ..plan.clone() })

@@ -53,6 +53,13 @@ impl Worker {
         }
     }
 
+    /// The request waits for a server of a pool, or fails without one.
+    pub(crate) fn note_pool(&mut self, to: Requester, pool: u16) {
+        if let Some(record) = self.record(to) {
+            record.pool = Some(pool);
+        }
+    }
+
     /// A server was chosen.
     #[inline]
     pub(crate) fn note_attempt(

@@ -55,6 +55,9 @@ impl Records {
                 return Err(format!("a request ended without a cause: {line}"));
             }
             check_timers(&value).ok_or_else(|| format!("the timers disagree: {line}"))?;
+            if !names_its_queue(&value) {
+                return Err(format!("neither pool nor queueing time: {line}"));
+            }
             // Each final response has a date, whichever way it takes to the client; except that of a tunnel.
             let has_date = value["response_headers"]["date"].is_string();
             let needs_date = value["method"].is_string() && value["method"] != "CONNECT";
@@ -102,6 +105,9 @@ fn check_statistics(lines: u64, workers: &[Harness<SimReactor>]) -> Result<(), S
     for (subject, totals) in workers.iter().flat_map(|worker| worker.registry.totals()) {
         let [begun, ended, retries, now] =
             ["begun", "ended", "retries", "under_way_now"].map(|name| totals.get(name));
+        if totals.get("queued_now") != 0 {
+            return Err(format!("{subject:?}: requests are counted as waiting"));
+        }
         if now != 0 || begun != ended + retries || totals.latency.count() != ended {
             return Err(format!(
                 "{subject:?}: {begun} begun, {ended} ended, {retries} retries, {now} now"
@@ -115,6 +121,14 @@ fn check_statistics(lines: u64, workers: &[Harness<SimReactor>]) -> Result<(), S
         true => Ok(()),
         false => Err(format!("{lines} lines, {of_listeners} requests of listeners")),
     }
+}
+
+/// Whether the line of a request that got no server names the pool, and how long the request waited.
+fn names_its_queue(line: &Value) -> bool {
+    const REASONS: [&str; 3] =
+        ["the request queue is full", "timed out in the request queue", "no server is available"];
+    let reason = line["reason"].as_str().unwrap_or_default();
+    !REASONS.contains(&reason) || line["pool"].is_string() && line["queue_ms"].is_f64()
 }
 
 /// The parts of an exchange take no longer than the whole.

@@ -7,6 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use serde_json::Value;
 use tidegate_testing::command;
@@ -186,6 +187,18 @@ fn statistics_have_the_columns_of_haproxy() {
     assert!(number(0, "stot") >= 3 && number(0, "hrsp_2xx") == 1, "{stat}");
     assert!(number(1, "stot") >= 1 && number(1, "bout") > 0 && number(1, "scur") == 0, "{stat}");
     assert_eq!(rows[2]["status"], "UP");
+    for column in ["qcur", "qmax", "scur"] {
+        assert_eq!((number(1, column), number(2, column)), (0, 0), "{column}: {stat}");
+    }
+    // The request has passed through the listener several times.
+    assert!(
+        (1..100).contains(&number(1, "smax")) && number(2, "smax") == number(1, "smax"),
+        "{stat}"
+    );
+    assert!(number(1, "lastchg") < 600 && number(2, "lastchg") < 600, "{stat}");
+    let servers = operated.ctl_well(&["show", "stat", "-1", "4", "-1"]);
+    assert_eq!(servers.lines().filter(|line| line.starts_with("app,")).count(), 1, "{servers}");
+    assert!(!servers.contains(",FRONTEND,") && !servers.contains(",BACKEND,"), "{servers}");
     assert!(operated.ctl_well(&["show", "info"]).contains("\nCumReq: "));
     // The programs of HAProxy's users write the command and read until the end.
     let mut socket = TcpStream::connect(operated.admin).expect("it listens");
@@ -193,6 +206,41 @@ fn statistics_have_the_columns_of_haproxy() {
     let mut reply = String::new();
     socket.read_to_string(&mut reply).expect("the reply is text");
     assert!(reply.starts_with("Name: Tidegate\n") && reply.contains("\n# pxname,svname,qcur,"));
+}
+
+/// Sends what hatop sends, and reads up to its prompt, as hatop does.
+#[test]
+fn session_serves_interactive_programs_for_haproxy() {
+    let operated = Operated::start("admin-hatop", "");
+    let mut socket = TcpStream::connect(operated.admin).expect("it listens");
+    socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
+    let mut ask = |line: &str| {
+        socket.write_all(format!("{line}\n").as_bytes()).expect("it reads");
+        let mut reply = Vec::new();
+        while !reply.ends_with(b"\n> ") {
+            let mut bytes = [0; 4096];
+            let count = socket.read(&mut bytes).expect("a reply");
+            assert!(count > 0, "{line}: the session ended: {}", String::from_utf8_lossy(&reply));
+            reply.extend_from_slice(&bytes[..count]);
+        }
+        String::from_utf8(reply).expect("text")
+    };
+    assert_eq!((ask("prompt").as_str(), ask("set timeout cli 60").as_str()), ("\n> ", "\n\n> "));
+    let info = ask("show info");
+    for name in ["Maxconn", "CurrConns", "Maxpipes", "PipesUsed", "Tasks", "Run_queue", "Idle_pct"]
+    {
+        let value = info.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
+        assert!(value.is_some_and(|value| value.parse::<u64>().is_ok()), "{name}: {info}");
+    }
+    for name in ["Name", "Version", "Release_date", "node", "Uptime"] {
+        assert!(info.lines().any(|line| line.starts_with(&format!("{name}: "))), "{name}: {info}");
+    }
+    assert!(ask("frobnicate").starts_with("error: unknown command"));
+    assert!(ask("show stat -1 2 -1").contains("\napp,BACKEND,0,0,0,0,"));
+    let name = format!("app/{}", operated.door);
+    assert_eq!(ask(&format!("set weight {name} 50%")), "\n\n> ");
+    assert_eq!(ask(&format!("disable server {name}")), "\n\n> ");
+    assert!(ask("show stat").contains(",MAINT,"));
 }
 
 #[test]
@@ -223,7 +271,7 @@ fn server_that_is_taken_out_gets_no_requests_until_it_is_ready() {
         (&["set", "server", &name, "state", "up"][..], "allowed: ready, drain, maint"),
         (&["set", "server", "app/x", "state", "ready"][..], &format!("the servers are: {name}")),
         (&["show", "servers", "state", "x"][..], "the pools are: app"),
-        (&["frobnicate"][..], "show stat [json]"),
+        (&["frobnicate"][..], "show stat [POOL|"),
     ] {
         let output = operated.ctl(words);
         let said = text(&output.stderr).to_owned();

@@ -5,10 +5,13 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{ChildStdout, Stdio};
+use std::time::Duration;
+
+use tidegate_testing::command;
 
 use crate::gate::Gate;
 use crate::origins::go_program;
-use crate::process::{Folder, Process, run_well};
+use crate::process::{Folder, Process, free_address, run_well};
 
 const PASSED: &str = "empty_unary\nlarge_unary\nclient_streaming\nserver_streaming\nping_pong\nempty_stream\n\
     timeout_on_sleeping_server\ncancel_after_begin\ncancel_after_first_response\nstatus_code_and_message\n\
@@ -75,4 +78,57 @@ fn every_case_passes_without_tls() {
 fn every_case_passes_over_tls() {
     let pool = "tls = { verify = false, alpn = [\"h2\"] }";
     run_all("grpc-tls", "https", "tls = \"self-signed\"", pool, &["tls"]);
+}
+
+/// The results of checks of a server by `grpc`, for each of these services.
+fn check_results(name: &str, pool: &str, arguments: &[&str]) {
+    let (folder, server) = (Folder::new(name), GrpcServer::start(arguments));
+    let admin = free_address();
+    let services = [("", "L7OK"), ("ready", "L7OK"), ("broken", "L7STS"), ("unknown", "L7STS")];
+    let pools = services.iter().enumerate().map(|(at, (service, _))| {
+        format!(
+            "[pool.p{at}]\nservers = [\"{}\"]\nhealth = {{ grpc = \"{service}\", every = \"50ms\", timeout = \"20s\" }}\n{pool}\n",
+            server.address
+        )
+    });
+    let pools: String = pools.collect();
+    let gate = Gate::start(
+        &folder,
+        &format!(
+            "[admin]\nbind = \"{admin}\"\n[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nrespond = {{}}\n{pools}"
+        ),
+    );
+    for (at, (service, expected)) in services.iter().enumerate() {
+        let mut tries = 0;
+        loop {
+            let mut command = command(env!("CARGO_BIN_EXE_tidegate"));
+            let shown = run_well(command.args(["ctl", "--at", &admin.to_string(), "show", "stat"]));
+            let row =
+                shown.lines().find(|line| line.starts_with(&format!("p{at},{},", server.address)));
+            let row = row.expect("a row of the server");
+            if row.contains(&format!(",{expected},")) {
+                break;
+            }
+            tries += 1;
+            assert!(tries < 1000, "{service:?}: {row}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    gate.terminate();
+    let (status, messages) = gate.wait();
+    assert!(status.success(), "{messages}");
+    assert!(messages.contains("gRPC: not serving"), "{messages}");
+    assert!(messages.contains("gRPC status 5: the service is not known"), "{messages}");
+    server.end();
+}
+
+#[test]
+fn health_service_is_asked_without_tls() {
+    check_results("grpc-health-plain", "h2c = true", &[]);
+}
+
+#[test]
+fn health_service_is_asked_over_tls() {
+    let pool = "tls = { verify = false, alpn = [\"h2\"] }";
+    check_results("grpc-health-tls", pool, &["tls"]);
 }

@@ -110,6 +110,60 @@ fn stat_in(csv: &str, server: SocketAddr, column: &str) -> String {
 }
 
 #[test]
+fn page_without_the_expected_text_fails_the_check() {
+    let health = "{ http = \"/up\", body = \"well\", every = \"50ms\", timeout = \"20s\" }";
+    let mut checked = Checked::start("health-body", health);
+    checked.wait_for(true, "check_status", "L7OK");
+    let up = checked.homes[0].join("files/up");
+    std::fs::write(&up, "broken\n").expect("the file exists");
+    checked.wait_for(true, "status", "DOWN");
+    assert_eq!(checked.stat(&checked.first, "check_status"), "L7RSP");
+    assert_eq!(checked.stat(&checked.first, "check_code"), "200");
+    checked.wait_for_pages("two\n");
+    let messages = checked.end();
+    assert!(messages.contains("the body does not contain the expected text"), "{messages}");
+}
+
+/// Tidegate checks its own listener, whose echo is a WebSocket service.
+#[test]
+fn websocket_servers_are_checked_by_a_handshake() {
+    let folder = Folder::new("health-websocket");
+    let (admin, origin) = (free_address(), free_address());
+    let health = |path: &str| {
+        format!("health = {{ websocket = \"{path}\", every = \"50ms\", timeout = \"20s\" }}")
+    };
+    let gate = Gate::start(
+        &folder,
+        &format!(
+            "[admin]\nbind = \"{admin}\"\n[[listener]]\nbind = \"127.0.0.1:0\"\n[[listener]]\nbind = \"{origin}\"\n\
+             [[route]]\npath = \"/echo\"\necho = true\n[[route]]\npath = \"/plain\"\nrespond = {{}}\n\
+             [[route]]\nproxy = \"app\"\n[[route]]\npath = \"/other/*\"\nproxy = \"other\"\n\
+             [pool.app]\nservers = [\"{origin}\"]\n{}\n[pool.other]\nservers = [\"{origin}\"]\n{}\n",
+            health("/echo"),
+            health("/plain")
+        ),
+    );
+    let mut tries = 0;
+    loop {
+        let mut command = command(env!("CARGO_BIN_EXE_tidegate"));
+        let shown = run_well(command.args(["ctl", "--at", &admin.to_string(), "show", "stat"]));
+        let row = |pool: &str| {
+            let start = format!("{pool},{origin},");
+            shown.lines().find(|line| line.starts_with(&start)).expect("a row").to_owned()
+        };
+        if row("app").contains(",L7OK,101,") && row("other").contains(",L7STS,200,") {
+            break;
+        }
+        tries += 1;
+        assert!(tries < 1000, "{shown}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    gate.terminate();
+    let (status, messages) = gate.wait();
+    assert!(status.success(), "{messages}");
+}
+
+#[test]
 fn server_whose_checks_fail_gets_no_requests_until_they_pass() {
     let health = "{ http = \"/up\", every = \"50ms\", timeout = \"20s\" }";
     let mut checked = Checked::start("health-http", health);

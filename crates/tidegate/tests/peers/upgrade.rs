@@ -317,7 +317,11 @@ fn start_that_fails_leaves_the_old_process_serving() {
     let mut serving = Serving::at(admin.to_string());
     let get = || run_well(curl().arg(gate.url("/")));
     folder.file("tidegate.toml", "[[listener]]\nbnid = 1\n");
-    serving.ctl(&["upgrade"]);
+    let mut refused = command(env!("CARGO_BIN_EXE_tidegate"));
+    let refused = run(refused.args(["ctl", "--at", &serving.admin, "upgrade"]));
+    let said = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("the upgrade failed, and the old process still serves: "), "{said}");
     for _ in 0..20 {
         assert_eq!(get(), "one");
     }

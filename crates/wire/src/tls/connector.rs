@@ -182,6 +182,14 @@ impl Connector {
         Self { config: Arc::new(config), ..self.clone() }
     }
 
+    /// A connector with the same settings that offers only HTTP/2.
+    #[must_use]
+    pub fn with_http2_only(&self) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Self { config: Arc::new(config), ..self.clone() }
+    }
+
     /// Checks a name for `connect`.
     ///
     /// # Errors

@@ -366,7 +366,7 @@ impl Worker {
         self.forget_scripted(id);
         self.blame(to, Cause::Server, text);
         if let Some(exchange) = exchange {
-            return self.fail_hooked(reactor, exchange, Failure { status, text });
+            return self.fail_hooked(reactor, exchange, Failure::new(status, text));
         }
         match self.progress(to) {
             Progress::Expected => self.answer_error(reactor, to, status, text, false),

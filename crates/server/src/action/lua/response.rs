@@ -28,10 +28,10 @@ const LOG_CALLS_MAX: usize = 4096;
 const LAST_LOGS_SPAN: Span = Span::from_secs(1);
 
 /// The failure of a request whose `on_response` has failed.
-const HOOK_FAILED: Failure = Failure { status: 500, text: "the application failed" };
+const HOOK_FAILED: Failure = Failure::new(500, "the application failed");
 
 /// The failure of a request for whose `on_body` there is no room.
-const HOOK_FULL: Failure = Failure { status: 503, text: "the proxy is handling too many requests" };
+const HOOK_FULL: Failure = Failure::new(503, "the proxy is handling too many requests");
 
 /// The request of an exchange whose response a hook changes.
 #[derive(Clone, Copy, Debug)]

@@ -173,7 +173,7 @@ impl Worker {
                 "the authentication server's response has fields that are too long to be copied";
             return self.server_misbehaved(reactor, id, text);
         }
-        self.note_result(pool, attempt.server, false, reactor.now());
+        self.note_result((pool, attempt.server), (false, None), reactor.now());
         if connection_auth::response_authenticates(head) {
             self.note_authenticated(reactor, attempt.up);
         }
@@ -191,7 +191,7 @@ impl Worker {
         self.abandon_server(reactor, attempt.up);
         let text =
             "the configuration changed while the request waited for the authentication server";
-        self.fail(reactor, id, Failure { status: 503, text });
+        self.fail(reactor, id, Failure::new(503, text));
     }
 
     /// Drops a piece of the body of a response that admits the request. Returns false if the exchange has no such response.

@@ -18,7 +18,7 @@ use crate::passwords::{Finding, Job, Submitted, Task};
 use crate::requester::Requester;
 use crate::worker::Worker;
 
-const TOO_MANY: Failure = Failure { status: 503, text: TOO_MANY_PASSWORDS };
+const TOO_MANY: Failure = Failure::new(503, TOO_MANY_PASSWORDS);
 
 /// The data of a request that are needed after the verdict.
 pub(crate) struct Authorization {

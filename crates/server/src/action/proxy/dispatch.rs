@@ -24,7 +24,7 @@ use crate::log;
 use crate::record::CLIENT_LEFT;
 use crate::requester::Requester;
 use crate::responder::Responder;
-use crate::worker::{Work, Worker};
+use crate::worker::{Work, Worker, WorkerPool};
 
 /// After this many attempts, a shortage that appears during a connect fails the request.
 const SHORTAGE_ATTEMPTS_MAX: u32 = 4;
@@ -94,7 +94,7 @@ impl Worker {
                 }
             }
             Pick::Full => {
-                self.enqueue(reactor, id, Failure { status: 503, text: QUEUE_FULL });
+                self.enqueue(reactor, id, QUEUE_FULL);
             }
             Pick::None if was_tried => self.pause(reactor, id),
             Pick::None => {
@@ -130,6 +130,7 @@ impl Worker {
         let (era, pool_index, to) = (exchange.era, exchange.pool, exchange.requester);
         exchange.stage = Stage::Queued;
         self.note_phase(to, Phase::Queue);
+        self.note_pool(to, pool_index);
         self.leave_queue_if_gone(reactor, id);
         // The client may have disconnected.
         if self.exchanges.find(id).is_none() {
@@ -157,10 +158,20 @@ impl Worker {
             // The exchange may be able to use a server that is free now, or needs a permit of another worker.
             self.note_unserved(pool_index);
         }
+        self.note_queue_length(pool_index);
         self.accounts.counters.queued.add(1);
         let wait = self.settings.of(era).pool(pool_index).timeouts.queue;
         let wait = if exceeds_queue { wait.min(PERMIT_SPAN) } else { wait };
         self.set_action_deadline(reactor, to, reactor.now().after(wait));
+    }
+
+    /// Counts how many exchanges wait for a server of a pool.
+    pub(crate) fn note_queue_length(&self, pool_index: u16) {
+        if self.recorder.counts()
+            && let Some(traffic) = self.settings.newest().counted.pool(pool_index)
+        {
+            traffic.note_queue(self.pools[usize::from(pool_index)].queue.len());
+        }
     }
 
     /// No other worker has had a permit for an exchange beyond the end of the queue. It has a place now if others have left
@@ -176,7 +187,7 @@ impl Worker {
         }
         self.accounts.counters.queue_refusals.add(1);
         self.leave_queues(id);
-        self.fail(reactor, id, Failure { status: 503, text: QUEUE_FULL });
+        self.fail(reactor, id, QUEUE_FULL);
     }
 
     /// Calls `leave_queue` if the client has already ended its direction, for example during its previous request or while
@@ -251,6 +262,7 @@ impl Worker {
             next = pool.queue.after(id);
             let Some(exchange) = self.exchanges.get(id) else {
                 pool.queue.remove(id);
+                self.note_queue_length(pool_index);
                 continue;
             };
             if !pool.state.has_room_for(exchange.attempts.tried()) {
@@ -321,11 +333,16 @@ impl Worker {
             self.pools[usize::from(pool_index)].state.note_end(server);
             return Err(shortage);
         }
-        self.pools[usize::from(pool_index)].queue.remove(id);
+        if self.pools[usize::from(pool_index)].queue.remove(id) {
+            self.note_queue_length(pool_index);
+        }
         let Some(exchange) = self.exchanges.get_mut(id) else { return Ok(()) };
         let attempts = exchange.attempts.begin(server);
+        if attempts == 1 {
+            self.pools[usize::from(pool_index)].budget.note_request(reactor.now());
+        }
         let server = server as u16;
-        exchange.attempt = Attempt::with(server);
+        exchange.attempt = Attempt::with(server, reactor.now());
         let to = exchange.requester;
         let is_reused = matches!(found, Ok(Found::Idle(_) | Found::Shared(_)));
         self.note_attempt(to, (pool_index, server), attempts, is_reused, reactor.now());
@@ -628,14 +645,15 @@ impl Worker {
             point,
             FailurePoint::Connect | FailurePoint::FreshReset | FailurePoint::Malformed
         ) {
-            self.note_result(ended.0, ended.1, true, reactor.now());
+            self.note_result(ended, (true, None), reactor.now());
         }
         self.release_server(ended.0, ended.1);
+        let workers = self.place_among_workers().1;
         let pool = &self.pools[pool_index];
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let settings = self.settings.of(exchange.era).pool(exchange.pool);
-        let attempt = failed_attempt(exchange, settings, point);
-        if exchange.mirrored.is_none() && retry::may_retry(&attempt) {
+        let may_retry = pool.may_retry(exchange, settings, point, workers);
+        if exchange.mirrored.is_none() && may_retry {
             let all_tried = !pool.state.may_wait(exchange.attempts.tried());
             exchange.attempts.prepare_next(point, all_tried);
             match point {
@@ -647,7 +665,10 @@ impl Worker {
                 | FailurePoint::ResponseTimeout
                 | FailurePoint::Malformed
                 | FailurePoint::InResponse
-                | FailurePoint::Status(_) => self.accounts.counters.retries.add(1),
+                | FailurePoint::Status(_) => {
+                    self.accounts.counters.retries.add(1);
+                    self.pools[pool_index].budget.note_retry(reactor.now());
+                }
             }
             self.dispatch(reactor, id, failure);
         } else {
@@ -669,24 +690,30 @@ impl Worker {
             return false;
         }
         let point = FailurePoint::Status(status);
-        let may_retry = retry::may_retry(&failed_attempt(exchange, settings, point));
+        let (state, workers) =
+            (&self.pools[usize::from(exchange.pool)], self.place_among_workers().1);
+        let may_retry = state.may_retry(exchange, settings, point, workers);
         let (pool, up, server) = (exchange.pool, exchange.attempt.up, exchange.attempt.server);
         let (to, upgrades) = (exchange.requester, exchange.facts.upgrades);
+        let exchange_began = exchange.attempt.began();
         // A client that has ended its direction could lose its place in a queue (`queue-half-closed`), so it gets this response.
         if !may_retry || upgrades || self.stopping || self.has_client_finished(reactor, to) {
             return false;
         }
-        self.note_result(pool, server, is_failure(status), reactor.now());
+        let took = reactor.now().since(exchange_began);
+        self.note_result((pool, server), (is_failure(status), Some(took)), reactor.now());
         self.abandon_server(reactor, up);
         let text = "the server responded with an error";
-        self.attempt_failed(reactor, id, point, Failure { status: 502, text });
+        self.attempt_failed(reactor, id, point, Failure::new(502, text));
         true
     }
 
     /// Whether the request would be sent again if the final head of the present response were malformed.
     pub(super) fn may_retry_malformed(&self, exchange: &Exchange) -> bool {
-        let pool = self.settings.of(exchange.era).pool(exchange.pool);
-        retry::may_retry(&failed_attempt(exchange, pool, FailurePoint::Malformed))
+        let settings = self.settings.of(exchange.era).pool(exchange.pool);
+        let (pool, workers) =
+            (&self.pools[usize::from(exchange.pool)], self.place_among_workers().1);
+        pool.may_retry(exchange, settings, FailurePoint::Malformed, workers)
     }
 
     /// The time limit of the exchange has expired: in the queue, in a pause, in a tunnel or while its password is verified.
@@ -712,10 +739,25 @@ impl Worker {
             | Stage::ExpectRequestEnd => {}
         }
         let to = exchange.requester;
-        self.blame(to, Cause::QueueTimeout, QUEUE_TIMEOUT);
+        self.blame(to, Cause::QueueTimeout, QUEUE_TIMEOUT.text);
         self.accounts.counters.queue_refusals.add(1);
         self.leave_queues(id);
-        self.fail(reactor, id, Failure { status: 503, text: QUEUE_TIMEOUT });
+        self.fail(reactor, id, QUEUE_TIMEOUT);
+    }
+}
+
+impl WorkerPool {
+    /// Whether the request of an exchange may be sent again, also by the budget of the pool in one of `workers` workers.
+    fn may_retry(
+        &self,
+        exchange: &Exchange,
+        settings: &Pool,
+        point: FailurePoint,
+        workers: usize,
+    ) -> bool {
+        let is_free = point == FailurePoint::NotSent;
+        retry::may_retry(&failed_attempt(exchange, settings, point))
+            && (is_free || self.budget.has_room(settings.retry_budget.as_ref(), workers))
     }
 }
 
@@ -737,17 +779,16 @@ fn failed_attempt<'a>(
     }
 }
 
-pub(crate) const NO_SERVER: Failure = Failure { status: 503, text: "no server is available" };
+pub(crate) const NO_SERVER: Failure = Failure::new(503, "no server is available");
 const NO_PASSWORD_RESULT: Failure =
-    Failure { status: 503, text: "timed out waiting for the password to be verified" };
+    Failure::new(503, "timed out waiting for the password to be verified");
 /// How long a request waits for a permit of another worker if the queue of its worker is full.
 const PERMIT_SPAN: Span = Span::from_millis(50);
 /// How many requests of a worker and pool wait that way.
 const BEYOND_QUEUE_MAX: usize = 256;
-const QUEUE_FULL: &str = "the request queue is full";
-const QUEUE_TIMEOUT: &str = "timed out in the request queue";
+const QUEUE_FULL: Failure = Failure::overload("the request queue is full");
+const QUEUE_TIMEOUT: Failure = Failure::overload("timed out in the request queue");
 /// This process has no slot, descriptor or memory for another connection.
 pub(crate) const SHORTAGE: Failure =
-    Failure { status: 503, text: "the proxy has no resources for another connection" };
-pub(crate) const NO_CONNECT: Failure =
-    Failure { status: 502, text: "could not connect to the server" };
+    Failure::overload("the proxy has no resources for another connection");
+pub(crate) const NO_CONNECT: Failure = Failure::new(502, "could not connect to the server");

@@ -45,6 +45,7 @@ use tidegate_gate::ask::AuthRequestEncoder;
 use tidegate_gate::chain::client_address;
 use tidegate_gate::changes::Changes;
 use tidegate_gate::connection_auth;
+use tidegate_gate::denial::Denial;
 use tidegate_gate::forward::{self, ForwardFault, RequestContext};
 use tidegate_gate::identity::Identity;
 use tidegate_gate::rewrite::MatchedPath;
@@ -73,6 +74,23 @@ pub(crate) struct Failure {
     pub(crate) status: u16,
     /// The text of the body.
     pub(crate) text: &'static str,
+    /// The response asks the client to repeat its request later (`Retry-After`).
+    is_overload: bool,
+}
+
+/// When clients whose requests failed because of too much load may repeat them, in seconds.
+const RETRY_SECONDS: u64 = 1;
+
+impl Failure {
+    /// A failure that a repeated request may meet again.
+    pub(crate) const fn new(status: u16, text: &'static str) -> Self {
+        Self { status, text, is_overload: false }
+    }
+
+    /// A failure because of too much load.
+    pub(crate) const fn overload(text: &'static str) -> Self {
+        Self { status: 503, text, is_overload: true }
+    }
 }
 
 /// Begin and end of an exchange.
@@ -276,14 +294,21 @@ impl Worker {
         }
         let (to, is_done) = (exchange.requester, exchange.has_whole_request());
         let is_tcp = exchange.facts.is_tcp;
+        let pool = exchange.pool;
         let values = core::mem::take(&mut exchange.values);
         self.recall_values(to, values);
+        self.note_pool(to, pool);
         self.blame(to, Cause::of_status(failure.status), failure.text);
         self.forget_exchange(id);
         if is_tcp {
             return self.end_switched(reactor, to);
         }
         match self.progress(to) {
+            Progress::Expected if failure.is_overload => {
+                let denial = Denial::new(failure.status, failure.text);
+                let denial = Denial { retry_after: RETRY_SECONDS, ..denial };
+                self.answer(reactor, to, &Answer::Denied(denial), !is_done);
+            }
             Progress::Expected => {
                 self.answer_error(reactor, to, failure.status, failure.text, !is_done);
             }

@@ -42,7 +42,7 @@ impl Worker {
         self.note_connected(to, reactor.now());
         self.pools[usize::from(pool)].state.note_connect_success(usize::from(server));
         if is_tcp {
-            self.note_result(pool, server, false, reactor.now());
+            self.note_result((pool, server), (false, None), reactor.now());
             return self.begin_tcp_tunnel(reactor, id);
         }
         self.arm_upstream(reactor, id);
@@ -109,6 +109,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (to, up) = (exchange.requester, exchange.attempt.up);
         let (pool, server) = (usize::from(exchange.pool), exchange.attempt.server);
+        let took = reactor.now().since(exchange.attempt.began());
         exchange.attempt.note_head(
             exchange.facts.is_reusable
                 && received.persistent
@@ -117,7 +118,8 @@ impl Worker {
         exchange.stage = Stage::ExpectBody;
         let values = core::mem::take(&mut exchange.values);
         self.recall_values(to, values);
-        self.note_result(pool as u16, server, is_failure(received.status), reactor.now());
+        let result = (is_failure(received.status), Some(took));
+        self.note_result((pool as u16, server), result, reactor.now());
         self.note_sticky_answered(id, Some(received), reactor.now());
         if connection_auth::response_authenticates(received) {
             self.note_authenticated(reactor, up);
@@ -329,7 +331,7 @@ impl Worker {
         text: &'static str,
     ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let failure = Failure { status: 502, text };
+        let failure = Failure::new(502, text);
         if exchange.stage != Stage::ExpectResponse {
             return self.upstream_failed(reactor, id, failure);
         }
@@ -348,12 +350,12 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else { return };
         if exchange.mirrored.is_some() {
             let text = "the server reset the request";
-            return self.upstream_failed(reactor, id, Failure { status: 502, text });
+            return self.upstream_failed(reactor, id, Failure::new(502, text));
         }
         let (to, pool, attempt) = (exchange.requester, exchange.pool, exchange.attempt);
         if self.progress(to) != Progress::Begun && !self.is_call(to) {
             let text = "the server reset the request";
-            return self.upstream_failed(reactor, id, Failure { status: 502, text });
+            return self.upstream_failed(reactor, id, Failure::new(502, text));
         }
         self.blame(to, Cause::Server, "the server reset the request");
         self.release_server(pool, attempt.server);
@@ -377,7 +379,7 @@ impl Worker {
         let up = exchange.attempt.up;
         self.abandon_server(reactor, up);
         let text = "the server refused the request";
-        self.attempt_failed(reactor, id, FailurePoint::Refused, Failure { status: 503, text });
+        self.attempt_failed(reactor, id, FailurePoint::Refused, Failure::new(503, text));
     }
 
     /// The server takes no tunnel over HTTP/2 (RFC 8441). The request is sent over an HTTP/1.1 connection if the pool may use
@@ -392,7 +394,7 @@ impl Worker {
         self.release_server(pool, attempt.server);
         self.abandon_server(reactor, attempt.up);
         let text = "the server does not support WebSocket over HTTP/2 (RFC 8441)";
-        self.fail(reactor, id, Failure { status: 502, text });
+        self.fail(reactor, id, Failure::new(502, text));
     }
 
     /// The server closes the connection of a request (GOAWAY), and has certainly not processed it: another server gets the
@@ -411,7 +413,7 @@ impl Worker {
         let up = exchange.attempt.up;
         self.abandon_server(reactor, up);
         let text = "the server closed the connection before the request was sent";
-        let failure = Failure { status: 502, text };
+        let failure = Failure::new(502, text);
         self.attempt_failed(reactor, id, FailurePoint::NotSent, failure);
     }
 
@@ -505,14 +507,14 @@ impl Worker {
         };
         self.abandon_server(reactor, attempt.up);
         let text = "the server closed the connection without sending a response";
-        self.attempt_failed(reactor, id, point, Failure { status: 502, text });
+        self.attempt_failed(reactor, id, point, Failure::new(502, text));
     }
 
     /// The attempt failed and must not be repeated: the request may have been executed.
     fn upstream_failed<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, failure: Failure) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (pool, attempt) = (exchange.pool, exchange.attempt);
-        self.note_result(pool, attempt.server, true, reactor.now());
+        self.note_result((pool, attempt.server), (true, None), reactor.now());
         self.release_server(pool, attempt.server);
         self.abandon_server(reactor, attempt.up);
         self.fail(reactor, id, failure);
@@ -527,7 +529,7 @@ impl Worker {
     ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (pool, attempt) = (exchange.pool, exchange.attempt);
-        self.note_result(pool, attempt.server, false, reactor.now());
+        self.note_result((pool, attempt.server), (false, None), reactor.now());
         self.release_server(pool, attempt.server);
         self.abandon_server(reactor, attempt.up);
         self.fail(reactor, id, failure);
@@ -559,7 +561,7 @@ impl Worker {
         self.note_connect_failure(up);
         self.abandon_server(reactor, up);
         let text = "timed out connecting to the server";
-        let failure = Failure { status: 504, text };
+        let failure = Failure::new(504, text);
         self.attempt_failed(reactor, id, FailurePoint::Connect, failure);
     }
 
@@ -589,13 +591,14 @@ impl Worker {
         let text = "timed out waiting for the server's response";
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (pool, attempt) = (exchange.pool, exchange.attempt);
-        self.note_result(pool, attempt.server, true, reactor.now());
+        let took = reactor.now().since(attempt.began());
+        self.note_result((pool, attempt.server), (true, Some(took)), reactor.now());
         self.abandon_server(reactor, attempt.up);
         let point = match attempt.has_response() {
             true => FailurePoint::InResponse,
             false => FailurePoint::ResponseTimeout,
         };
-        self.attempt_failed(reactor, id, point, Failure { status: 504, text });
+        self.attempt_failed(reactor, id, point, Failure::new(504, text));
     }
 
     /// The server has not taken the rest of the request in time, although it has sent the whole response.
@@ -637,6 +640,6 @@ impl Worker {
         self.accounts.counters.body_timeouts.add(1);
         self.note_silence(reactor, up, timeout);
         let text = "the server stopped sending its response";
-        self.upstream_failed(reactor, id, Failure { status: 504, text });
+        self.upstream_failed(reactor, id, Failure::new(504, text));
     }
 }

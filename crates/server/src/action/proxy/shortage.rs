@@ -188,11 +188,12 @@ impl Worker {
     /// Removes an exchange from the queue in which it waits.
     pub(crate) fn leave_queues(&mut self, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let pool = &mut self.pools[usize::from(exchange.pool)];
+        let pool_index = exchange.pool;
+        let pool = &mut self.pools[usize::from(pool_index)];
         if self.eviction.waits.held.remove(id) {
             pool.held -= 1;
-        } else {
-            pool.queue.remove(id);
+        } else if pool.queue.remove(id) {
+            self.note_queue_length(pool_index);
         }
     }
 

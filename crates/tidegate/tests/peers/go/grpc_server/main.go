@@ -1,5 +1,6 @@
 // Serves gRPC's interoperability tests: grpc_server ADDRESS [tls]. Prints its address, then a line for each call of
-// FullDuplexCall: its deadline, and whether its client left before it ended. SIGTERM stops it gracefully (GOAWAY).
+// FullDuplexCall: its deadline, and whether its client left before it ended. Its health service reports that the service "ready" is
+// served, and "broken" is not. SIGTERM stops it gracefully (GOAWAY).
 package main
 
 import (
@@ -14,6 +15,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/interop"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/orca"
@@ -34,6 +37,10 @@ func main() {
 	server := grpc.NewServer(options...)
 	metrics := interop.NewTestServerOptions{MetricsRecorder: orca.NewServerMetricsRecorder()}
 	testgrpc.RegisterTestServiceServer(server, interop.NewTestServer(metrics))
+	checked := health.NewServer()
+	checked.SetServingStatus("ready", healthgrpc.HealthCheckResponse_SERVING)
+	checked.SetServingStatus("broken", healthgrpc.HealthCheckResponse_NOT_SERVING)
+	healthgrpc.RegisterHealthServer(server, checked)
 	stops := make(chan os.Signal, 1)
 	signal.Notify(stops, syscall.SIGTERM)
 	go func() {
