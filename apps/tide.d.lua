@@ -12,7 +12,7 @@
 ---@field scheme "http"|"https"
 ---@field version string
 ---@field client string The client's address.
----@field user? string The user that `auth` of the route has verified; in `on_access` only.
+---@field user? string The user that `auth` of the route has verified.
 ---@field headers table<string, string|string[]> Names in lower case.
 ---@field params table<string, string> The segments that match `{name}` in the route's path.
 ---@field body string

@@ -198,7 +198,10 @@ impl Worker {
                 self.open_websocket(reactor, to, head, route, Service::Echo);
             }
             Action::Push(push) => self.begin_push(reactor, to, head, route, push),
-            Action::Lua(app) => self.begin_lua(reactor, to, head, (route, *app), scheme),
+            Action::Lua(app) => {
+                let user = changes.and_then(|changes| changes.values.user);
+                self.begin_lua(reactor, to, head, (route, *app), (scheme, user));
+            }
             Action::Proxy(proxy) => match pool_of_hook(changes).or(proxy.pool.only()) {
                 Some(pool) => {
                     let place = (route, pool as u16);

@@ -168,16 +168,16 @@ impl Worker {
         to: Requester,
         head: &RequestHead<'_>,
         (route, app): (usize, usize),
-        scheme: Scheme,
+        (scheme, user): (Scheme, Option<&str>),
     ) {
         let (now, seconds) = (reactor.now(), reactor.unix_seconds());
         let Some(vm) = self.lua.apps.vm(app, now, seconds) else {
             return self.answer_error(reactor, to, 503, "the application is not running", false);
         };
         let serves_sockets = vm.has(Handler::Message) || vm.has(Handler::Open);
-        let is_https = scheme == Scheme::Https;
+        let sender = (scheme == Scheme::Https, user);
         if serves_sockets && (head.upgrade || !vm.has(Handler::Request)) {
-            return self.begin_lua_socket(reactor, to, head, (route, app), is_https);
+            return self.begin_lua_socket(reactor, to, head, (route, app), sender);
         }
         if head.protocol.is_some() {
             return self.answer_error(reactor, to, 501, NO_WEBSOCKET, false);
@@ -203,7 +203,7 @@ impl Worker {
         let Ok(id) = self.lua.requests.insert(request) else {
             return self.answer_error(reactor, to, 503, full, true);
         };
-        let handle = self.open_in_vm(to, head, (route, app), is_https, tag_of(id));
+        let handle = self.open_in_vm(to, head, (route, app), sender, tag_of(id));
         let (Some(handle), Some(request)) = (handle, self.lua.requests.get_mut(id)) else {
             self.lua.requests.remove(id);
             return self.answer_error(reactor, to, 503, full, true);
@@ -219,19 +219,19 @@ impl Worker {
         }
     }
 
-    /// Hands the head of a request to the VM of `app`.
+    /// Hands the head of a request to the VM of `app`. `is_https`: the client sent it over https; `user`: the user that was verified.
     pub(super) fn open_in_vm(
         &mut self,
         to: Requester,
         head: &RequestHead<'_>,
         (route, app): (usize, usize),
-        is_https: bool,
+        (is_https, user): (bool, Option<&str>),
         tag: u64,
     ) -> Option<tidegate_lua::ScriptRequestId> {
         let snapshot = self.settings_of(to);
         let client = self.client_ip(to, head).into();
         let params = &path_parameters(&snapshot.route(route).paths, head.path)[..];
-        let origin = Origin { tag, client, user: None, is_https, params, pools: None };
+        let origin = Origin { tag, client, user, is_https, params, pools: None };
         self.lua.apps.present(app)?.open_request(head, &origin)
     }
 

@@ -124,7 +124,7 @@ impl Worker {
         to: Requester,
         head: &RequestHead<'_>,
         (route, app): (usize, usize),
-        is_https: bool,
+        sender: (bool, Option<&str>),
     ) {
         let (websocket, handle) = (Id::NONE, Id::NONE);
         let client =
@@ -139,7 +139,7 @@ impl Worker {
             return;
         };
         // `u64::MAX`: the request has no response object.
-        let request = self.open_in_vm(to, head, (route, app), is_https, u64::MAX);
+        let request = self.open_in_vm(to, head, (route, app), sender, u64::MAX);
         let handle = self.lua.apps.present(app).and_then(|vm| vm.open_client(tag_of(client)));
         let Some(entry) = self.lua.clients.find_mut(client) else { return };
         entry.websocket = websocket;
