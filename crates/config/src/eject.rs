@@ -1,18 +1,24 @@
-//! Reads `eject` of a pool.
+//! Reads `eject` and `retry-budget` of a pool.
 //! In: the table of a pool. Out: checked settings.
 
 use tidegate_base::Span;
 
 use crate::listeners::refused;
-use crate::model::Eject;
+use crate::model::{Eject, RetryBudget};
 use crate::pattern::ValueError;
 use crate::report::{Kind, Note, Notes};
 use crate::table::Table;
 
 /// Reads when servers are ejected; `None` if they are not.
 pub(crate) fn read(pool: &Table<'_>, notes: &mut Notes) -> Option<Eject> {
-    let mut eject =
-        Eject { failures: Some(5), errors: Some(50), span: Span::from_secs(10), ejected_max: 50 };
+    let mut eject = Eject {
+        failures: Some(5),
+        errors: Some(50),
+        span: Span::from_secs(10),
+        ejected_max: 50,
+        latency: None,
+        panic: None,
+    };
     let value = pool.value("eject")?;
     if value.get_ref().as_bool().is_some() {
         let is_on = pool.flag("eject", notes);
@@ -33,12 +39,33 @@ pub(crate) fn read(pool: &Table<'_>, notes: &mut Notes) -> Option<Eject> {
     if let Some(percent) = read_percent("ejected-max", &table, notes) {
         eject.ejected_max = percent;
     }
-    if eject.failures.is_none() && eject.errors.is_none() {
+    table.set_bound("latency", &mut eject.latency, notes);
+    match table.text("panic", notes) {
+        Some(text) if text.text == "off" => {}
+        Some(_) => eject.panic = read_percent("panic", &table, notes),
+        None => {}
+    }
+    let may_eject = eject.failures.is_some() || eject.errors.is_some() || eject.latency.is_some();
+    if !may_eject && eject.panic.is_none() {
         let what = "with failures = \"unlimited\" and errors = \"off\", no server is ever ejected";
         let note = Note::new(Kind::Conflict, value.span(), what);
         notes.error(note.help("remove `eject`, or write failures = 5"));
     }
     Some(eject)
+}
+
+/// Reads how many retries are allowed; `None` if all are.
+pub(crate) fn read_retry_budget(pool: &Table<'_>, notes: &mut Notes) -> Option<RetryBudget> {
+    let value = pool.value("retry-budget")?;
+    if value.get_ref().as_str().is_some() {
+        let percent = read_percent("retry-budget", pool, notes)?;
+        return Some(RetryBudget { percent, min: 10 });
+    }
+    let table = pool.open_table("retry-budget", notes)?;
+    let mut min = 10;
+    table.set_number("min", &mut min, notes);
+    let percent = read_percent("share", &table, notes)?;
+    Some(RetryBudget { percent, min })
 }
 
 /// A part from 1% to 100%.

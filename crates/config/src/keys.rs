@@ -94,6 +94,7 @@ mod pool;
 mod push;
 mod push_backend;
 mod rate;
+mod retry_budget;
 mod route;
 mod server;
 mod set;
@@ -127,6 +128,7 @@ pub use pool::{BALANCE, POOL, POOL_HTTP2, REUSE, SERVER_TIMEOUTS, UPSTREAM};
 pub use push::{NAMESPACE, PUSH, ROUTE_PUSH};
 pub use push_backend::BACKEND;
 pub use rate::RATE;
+pub use retry_budget::RETRY_BUDGET;
 pub use route::{FIELD, PROXY, REDIRECT, RESPOND, ROUTE, ROUTE_CERTIFICATE};
 pub use server::SERVER;
 pub use set::SET;
@@ -303,7 +305,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 60, "{paths:?}");
+        assert_eq!(paths.len(), 61, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

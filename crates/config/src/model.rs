@@ -55,7 +55,7 @@ pub use count_table::{
     COUNT_TABLES_MAX, COUNTS_MAX, Comparison, Count, CountTable, CountTest, Counted, TableTest,
 };
 pub use drain::DrainTimes;
-pub use eject::Eject;
+pub use eject::{Eject, RetryBudget};
 pub use handling::{FieldEdits, Handling, Hooks, Placeholder, Template, TemplatePiece};
 pub use health::{
     AgentCheck, BodyCheck, CheckKind, CheckMethod, GrpcCheck, HealthCheck, HttpCheck,
@@ -699,6 +699,8 @@ pub struct Pool {
     pub reuse: Reuse,
     /// How many further attempts are made after the first one failed, if that is safe.
     pub retries: u32,
+    /// How many retries are allowed beside the requests; `None`: any number.
+    pub retry_budget: Option<RetryBudget>,
     /// The failures after which a further attempt is made.
     pub retry_on: RetryOn,
     /// Time before servers are tried again if all have failed; at most the time to connect.

@@ -92,6 +92,7 @@ fn named(name: String) -> Pool {
         timeouts: ServerTimeouts::default(),
         reuse: Reuse::default(),
         retries: 2,
+        retry_budget: None,
         retry_on: RetryOn::default(),
         retry_pause: Span::from_secs(1),
         queue_max: 1024,
@@ -112,6 +113,7 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
     pool.balance = read_balance(table, notes);
     (pool.sticky, pool.stay) = sticky::read(table, notes);
     table.set_number("retries", &mut pool.retries, notes);
+    pool.retry_budget = eject::read_retry_budget(table, notes);
     pool.retry_on = retry_on::read(table, notes);
     table.set_duration("retry-pause", &mut pool.retry_pause, notes);
     table.set_number("queue-max", &mut pool.queue_max, notes);

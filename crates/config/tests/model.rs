@@ -7,8 +7,8 @@ use tidegate_config::model::{
     AccessFilter, AccessFormat, AccessLog, AccessTarget, Action, Admin, AgentCheck, Balance, Bind,
     CaptureNames, CheckKind, CheckMethod, Comparison, Compression, CountTable, CountTest,
     DrainTimes, Eject, Forward, HashKey, HeaderTest, HealthCheck, HostPattern, HttpCheck, Keep,
-    LuaLayer, PathPattern, Placeholder, PoolChoice, RequestIds, ServerAddress, SyslogAddress,
-    TableTest, TextKind, TextTest, Trace, Unretriable, UpstreamHost, WebSocket,
+    LuaLayer, PathPattern, Placeholder, PoolChoice, RequestIds, RetryBudget, ServerAddress,
+    SyslogAddress, TableTest, TextKind, TextTest, Trace, Unretriable, UpstreamHost, WebSocket,
 };
 use tidegate_config::{model::Config, parse};
 
@@ -420,7 +420,8 @@ proxy = "b"
 [pool.a]
 servers = ["10.0.0.1:80", { address = "10.0.0.2:80", backup = true }]
 slow-start = "30s"
-eject = { failures = 7, errors = "off", for = "1m", ejected-max = "10%" }
+eject = { failures = 7, errors = "off", for = "1m", ejected-max = "10%", latency = 5, panic = "30%" }
+retry-budget = { share = "10%", min = 3 }
 tls = true
 [pool.a.health]
 http = "/up?x"
@@ -439,6 +440,7 @@ keep-alive = "30s"
 servers = ["10.0.0.1:80"]
 health = "/healthz"
 eject = true
+retry-budget = "20%"
 agent = { port = 9999, every = "3s", send = "app" }
 "#,
     );
@@ -463,8 +465,20 @@ agent = { port = 9999, every = "3s", send = "app" }
     };
     assert_eq!(a.health, Some(health));
     assert_eq!((a.slow_start, a.servers[1].backup), (Span::from_secs(30), true));
+    assert_eq!(a.retry_budget, Some(RetryBudget { percent: 10, min: 3 }));
+    assert_eq!(b.retry_budget, Some(RetryBudget { percent: 20, min: 10 }));
     let span = Span::from_secs(60);
-    assert_eq!(a.eject, Some(Eject { failures: Some(7), errors: None, span, ejected_max: 10 }));
+    assert_eq!(
+        a.eject,
+        Some(Eject {
+            failures: Some(7),
+            errors: None,
+            span,
+            ejected_max: 10,
+            latency: Some(5),
+            panic: Some(30)
+        })
+    );
     let http = HttpCheck {
         target: "/healthz".to_owned(),
         host: None,
@@ -475,7 +489,14 @@ agent = { port = 9999, every = "3s", send = "app" }
     assert_eq!(b.health.as_ref().map(|health| &health.kind), Some(&CheckKind::Http(http)));
     assert_eq!(b.health.as_ref().and_then(|health| health.keep_alive), None);
     let span = Span::from_secs(10);
-    let preset = Eject { failures: Some(5), errors: Some(50), span, ejected_max: 50 };
+    let preset = Eject {
+        failures: Some(5),
+        errors: Some(50),
+        span,
+        ejected_max: 50,
+        latency: None,
+        panic: None,
+    };
     assert_eq!((b.eject, b.slow_start), (Some(preset), Span::ZERO));
     let agent = AgentCheck {
         port: 9999,

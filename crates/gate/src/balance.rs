@@ -10,7 +10,7 @@ use tidegate_base::{Moment, Prng, Span};
 use tidegate_config::arrange::{Generation, ServerLife};
 use tidegate_config::model::{self, Balance, Eject, ServerAddress};
 
-use crate::eject::{self, Ejection, Record};
+use crate::eject::{self, EjectReason, Ejection, Record};
 use crate::permits;
 
 /// How long a server is avoided after a failed connect, if another server is available.
@@ -377,18 +377,30 @@ impl PoolState {
         })
     }
 
-    /// Records the result of a request to `server`. If the result causes an ejection, returns for how long.
-    pub fn note_result(&mut self, server: usize, failed: bool, now: Moment) -> Option<Span> {
+    /// Records the result of a request to `server`, and how long its response took, if there was one. If the result causes an
+    /// ejection, returns for how long, and why.
+    pub fn note_result(
+        &mut self,
+        server: usize,
+        (failed, took): (bool, Option<Span>),
+        now: Moment,
+    ) -> Option<(Span, EjectReason)> {
         let eject = self.eject?;
-        if !self.servers.get_mut(server)?.record.note(&eject, failed, now) {
-            return None;
+        let record = &mut self.servers.get_mut(server)?.record;
+        let mut reason = record.note(&eject, failed, now).then_some(EjectReason::Failures);
+        let is_compared =
+            eject.latency.is_some() && took.is_some_and(|took| record.note_time(took));
+        if reason.is_none() && is_compared {
+            let others = self.servers.iter().enumerate();
+            let others = others.filter(|(at, other)| *at != server && other.accepts_requests());
+            let records = others.map(|(_, other)| &other.record);
+            let is_slow = self.servers[server].record.is_slow(&eject, records, now);
+            reason = is_slow.then_some(EjectReason::Latency);
         }
-        if !self.may_eject(&eject, now) {
-            return None;
-        }
+        let reason = reason.filter(|_| self.may_eject(&eject, now))?;
         let span = self.servers.get_mut(server)?.record.eject(&eject, now);
         self.ramp_after_ejection(server);
-        Some(span)
+        Some((span, reason))
     }
 
     /// The weight of a server grows again once it is no longer ejected.

@@ -2,10 +2,12 @@
 //! section 9.3.1.
 //! In: where the attempt failed, the kind of request, how much of it was sent. Out: yes or no.
 //! Never: picks the server (balance) or the error response (server crate).
+//! Limits: retries are a share of the requests of a pool (`Budget`), if its settings say so.
 //! Invariant: a request that a server may have executed is repeated only if it is idempotent, and
 //! only exactly as it was sent the first time. A request of which nothing was sent is never lost.
 
-use tidegate_config::model::RetryOn;
+use tidegate_base::{Moment, Span};
+use tidegate_config::model::{RetryBudget, RetryOn};
 
 /// The stage at which an exchange with a server failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +57,52 @@ pub struct FailedAttempt<'a> {
     pub retry_on: &'a RetryOn,
 }
 
+/// The requests and retries of a pool in one worker, of the last one or two spans of `BUDGET_SPAN`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Budget {
+    /// When the current span began.
+    began: Moment,
+    /// Requests and retries in the current span.
+    now: (u32, u32),
+    /// Requests and retries in the span before it.
+    before: (u32, u32),
+}
+
+/// Half of the time over which requests and retries are counted.
+const BUDGET_SPAN: Span = Span::from_secs(5);
+
+impl Budget {
+    /// A request is sent for the first time.
+    pub fn note_request(&mut self, now: Moment) {
+        self.advance(now);
+        self.now.0 = self.now.0.saturating_add(1);
+    }
+
+    /// A request is sent again.
+    pub fn note_retry(&mut self, now: Moment) {
+        self.advance(now);
+        self.now.1 = self.now.1.saturating_add(1);
+    }
+
+    /// Whether another retry is allowed, in one of `workers` workers.
+    #[must_use]
+    pub fn has_room(&self, settings: Option<&RetryBudget>, workers: usize) -> bool {
+        let Some(settings) = settings else { return true };
+        let requests = u64::from(self.now.0) + u64::from(self.before.0);
+        let retries = u64::from(self.now.1) + u64::from(self.before.1);
+        let least = u64::from(settings.min).div_ceil(workers.max(1) as u64);
+        retries < least.max(requests * u64::from(settings.percent) / 100)
+    }
+
+    fn advance(&mut self, now: Moment) {
+        let passed = now.since(self.began);
+        if passed >= BUDGET_SPAN {
+            self.before = if passed < BUDGET_SPAN * 2 { self.now } else { (0, 0) };
+            (self.began, self.now) = (now, (0, 0));
+        }
+    }
+}
+
 /// Whether the request may be sent again.
 ///
 /// If nothing was sent, the request is sent over another connection in any case. That is not a retry, and the caller must not
@@ -88,6 +136,33 @@ pub fn may_retry(failed: &FailedAttempt<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn retries_are_a_share_of_the_requests_and_a_few_more() {
+        let settings = Some(&RetryBudget { percent: 20, min: 4 });
+        let at = |seconds: u64| Moment::ZERO.after(Span::from_secs(100 + seconds));
+        let mut budget = Budget::default();
+        let take = |budget: &mut Budget, at: Moment, workers: usize| {
+            let mut count = 0;
+            while count < 1000 && budget.has_room(settings, workers) {
+                budget.note_retry(at);
+                count += 1;
+            }
+            count
+        };
+        budget.note_request(at(0));
+        assert_eq!(take(&mut budget, at(0), 2), 2, "half of `min`");
+        assert_eq!(take(&mut budget, at(1), 1), 2, "the rest of it");
+        (0..99).for_each(|_| budget.note_request(at(2)));
+        assert_eq!(take(&mut budget, at(2), 1), 16, "20 of 100");
+        // After 5 s they still count, after 10 s they do not.
+        budget.note_request(at(6));
+        assert_eq!(take(&mut budget, at(6), 1), 0);
+        budget.note_request(at(12));
+        budget.note_request(at(30));
+        assert_eq!(take(&mut budget, at(30), 1), 4);
+        assert!(budget.has_room(None, 1), "no setting, no limit");
+    }
 
     #[test]
     fn unsent_request_is_sent_again_whatever_its_method() {

@@ -7,6 +7,7 @@ use tidegate_config::model::{Balance, Eject, HashKey, Pool, ServerAddress, Upstr
 use tidegate_gate::balance::{
     AVOID_AFTER_FAILURE, Pick, PoolState, ServerStatus, TRIED_MAX, Tried,
 };
+use tidegate_gate::eject::EjectReason;
 use tidegate_gate::eject::{Ejection, is_failure};
 
 const NOW: Moment = Moment::from_nanos(1);
@@ -495,8 +496,14 @@ fn weight_of_a_server_that_is_up_again_grows_in_steps() {
     }
 }
 
-const EJECT: Eject =
-    Eject { failures: Some(3), errors: Some(50), span: Span::from_secs(10), ejected_max: 50 };
+const EJECT: Eject = Eject {
+    failures: Some(3),
+    errors: Some(50),
+    span: Span::from_secs(10),
+    ejected_max: 50,
+    latency: None,
+    panic: None,
+};
 
 fn ejecting(servers: u16) -> PoolState {
     let servers = (0..servers).map(|number| upstream(number, 1, None)).collect();
@@ -506,7 +513,7 @@ fn ejecting(servers: u16) -> PoolState {
 #[test]
 fn ejected_server_keeps_its_sessions_until_a_connect_fails() {
     let (mut state, none) = (ejecting(2), Tried::default());
-    (0..3).for_each(|_| _ = state.note_result(0, true, NOW));
+    (0..3).for_each(|_| _ = state.note_result(0, (true, None), NOW));
     assert_eq!(state.pick(NOW, &mut Prng::new(1), None, &none), Pick::Server(1), "0 is ejected");
     assert!(state.can_keep(0, NOW, &none) && !state.has_lost(0, NOW));
     state.note_connect_failure(0, NOW);
@@ -525,16 +532,16 @@ fn server_whose_requests_fail_is_avoided_for_a_while() {
     let mut state = ejecting(2);
     let mut prng = Prng::new(1);
     let none = Tried::default();
-    assert_eq!(state.note_result(0, true, NOW), None);
-    assert_eq!(state.note_result(0, true, NOW), None);
-    assert_eq!(state.note_result(0, false, NOW), None, "a success begins the count again");
+    assert_eq!(state.note_result(0, (true, None), NOW), None);
+    assert_eq!(state.note_result(0, (true, None), NOW), None);
+    assert_eq!(state.note_result(0, (false, None), NOW), None, "a success begins the count again");
     for _ in 0..2 {
-        assert_eq!(state.note_result(0, true, NOW), None);
+        assert_eq!(state.note_result(0, (true, None), NOW), None);
     }
-    assert_eq!(state.note_result(0, true, NOW), Some(EJECT.span));
+    assert_eq!(state.note_result(0, (true, None), NOW), Some((EJECT.span, EjectReason::Failures)));
     assert!((0..100).all(|_| state.pick(NOW, &mut prng, None, &none) == Pick::Server(1)));
     // Half of two servers is one.
-    assert!((0..50).all(|_| state.note_result(1, true, NOW).is_none()));
+    assert!((0..50).all(|_| state.note_result(1, (true, None), NOW).is_none()));
     // With the other one down, an ejected server is better than none.
     state.set_up(1, false);
     assert_eq!(state.pick(NOW, &mut prng, None, &none), Pick::Server(0));
@@ -544,7 +551,10 @@ fn server_whose_requests_fail_is_avoided_for_a_while() {
     // Again: once more as long each time, and at most ten times as long.
     let mut now = later;
     for times in 2..=12 {
-        let spans: Vec<Span> = (0..3).filter_map(|_| state.note_result(0, true, now)).collect();
+        let spans: Vec<Span> = (0..3)
+            .filter_map(|_| state.note_result(0, (true, None), now))
+            .map(|(span, _)| span)
+            .collect();
         assert_eq!(spans, [EJECT.span * times.min(10)]);
         now = now.after(spans[0]);
     }
@@ -555,7 +565,7 @@ fn server_that_fails_every_other_request_is_avoided() {
     let mut state = ejecting(4);
     let mut ejected = Vec::new();
     for number in 0..100 {
-        if state.note_result(2, number % 2 == 1, NOW).is_some() {
+        if state.note_result(2, (number % 2 == 1, None), NOW).is_some() {
             ejected.push(number);
         }
     }
@@ -564,7 +574,45 @@ fn server_that_fails_every_other_request_is_avoided() {
     let mut state = ejecting(4);
     for second in 0..100 {
         let now = NOW.after(Span::from_secs(second));
-        assert_eq!(state.note_result(1, second % 2 == 0, now), None, "19 requests are too few");
+        assert_eq!(
+            state.note_result(1, (second % 2 == 0, None), now),
+            None,
+            "19 requests are too few"
+        );
+    }
+}
+
+/// Notes a response of this time.
+fn respond_after(state: &mut PoolState, server: usize, millis: u64) -> Option<EjectReason> {
+    let took = Some(Span::from_millis(millis));
+    state.note_result(server, (false, took), NOW).map(|(_, reason)| reason)
+}
+
+#[test]
+fn server_that_is_much_slower_than_the_others_is_avoided() {
+    let eject = Eject { latency: Some(5), ..EJECT };
+    let settings = |eject| {
+        let servers = (0..4).map(|number| upstream(number, 1, None)).collect();
+        Pool { eject: Some(eject), ..pool(Balance::Random, servers) }
+    };
+    for (eject, own, theirs, expected) in [
+        (eject, 100, 10, Some(EjectReason::Latency)),
+        // Less than five times as long.
+        (eject, 49, 10, None),
+        // By less than 20 ms.
+        (eject, 20, 1, None),
+        (EJECT, 1000, 10, None),
+    ] {
+        let mut state = PoolState::new(&settings(eject), 1);
+        // Too few responses of the others.
+        assert!((0..40).all(|_| respond_after(&mut state, 0, own).is_none()), "{own} {theirs}");
+        for server in 1..4 {
+            (0..7).for_each(|_| _ = respond_after(&mut state, server, theirs));
+        }
+        let found = (0..8).find_map(|_| respond_after(&mut state, 0, own));
+        assert_eq!(found, expected, "{own} {theirs}");
+        // The others are not slow in comparison, and the next window begins anew.
+        assert!((0..60).all(|_| respond_after(&mut state, 1, theirs).is_none()));
     }
 }
 
@@ -573,7 +621,7 @@ fn ejections_continue_in_another_process_within_its_settings() {
     let (mut old, mut new, mut other) = (ejecting(4), ejecting(4), ejecting(2));
     let at = |seconds| Moment::ZERO.after(Span::from_secs(seconds));
     for server in [1, 3] {
-        assert!((0..40).any(|_| old.note_result(server, true, at(1)).is_some()));
+        assert!((0..40).any(|_| old.note_result(server, (true, None), at(1)).is_some()));
     }
     let passed: Vec<_> = old.ejections(at(4)).collect();
     assert_eq!(passed.iter().map(|(server, _)| *server).collect::<Vec<_>>(), [1, 3]);
@@ -601,10 +649,10 @@ fn pool_never_ejects_more_than_ejected_max() {
     for servers in 1..10_u16 {
         let mut state = ejecting(servers);
         let ejected = (0..servers).filter(|server| {
-            (0..10).any(|_| state.note_result(usize::from(*server), true, NOW).is_some())
+            (0..10).any(|_| state.note_result(usize::from(*server), (true, None), NOW).is_some())
         });
         assert_eq!(ejected.count(), usize::from(servers / 2), "{servers}");
     }
     let mut state = weighted(&Balance::Random, &[1, 1]);
-    assert!((0..100).all(|_| state.note_result(0, true, NOW).is_none()), "without `eject`");
+    assert!((0..100).all(|_| state.note_result(0, (true, None), NOW).is_none()), "without `eject`");
 }

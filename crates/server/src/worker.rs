@@ -17,6 +17,7 @@ use tidegate_gate::basic::CredentialSecret;
 use tidegate_gate::idle::IdleConnections;
 use tidegate_gate::permits::Permits;
 use tidegate_gate::queue::WaitQueue;
+use tidegate_gate::retry::Budget;
 use tidegate_gate::shared_connections::SharedConnections;
 use tidegate_lua::Vm;
 use tidegate_reactor::{
@@ -189,6 +190,8 @@ pub(crate) struct WorkerPool {
     pub(crate) kept: Vec<u32>,
     /// Exchanges that wait for a server, in order of arrival. Each of them is in `Stage::Queued`.
     pub(crate) queue: WaitQueue<tidegate_base::Id<Exchange>>,
+    /// The requests and retries of the pool.
+    pub(crate) budget: Budget,
     /// The pool is in `RoomWaits::short_pools`.
     pub(crate) is_short: bool,
     /// A request of the pool found no room for a connection since `WorkerTimer::Slots` last expired or a slot was free.
@@ -645,6 +648,7 @@ impl WorkerPool {
             ),
             kept: vec![0; pool.servers.len()],
             queue: WaitQueue::new(pool.queue_max as usize),
+            budget: Budget::default(),
             is_short: false,
             found_no_room: false,
             held: 0,

@@ -44,6 +44,24 @@ pub static EJECT: Section = Section {
             "Largest share of the servers that may be ejected at once, rounded down.",
             "If most servers fail, the cause is elsewhere, and the others would fail from the load.",
         ),
+        key(
+            "latency",
+            OneOf(&[NoNumber("off"), Number(2, 100)]),
+            Value("\"off\""),
+            "A server is also ejected if its responses begin so many times later than those of the other servers: on average over at \
+             least 20 requests of the server and 20 of the others, within 10 s, and by at least 20 ms.",
+            "Servers of different speeds are common, and \"random\" and \"least-connections\" give a slow server fewer requests. \
+             Set it, such as to 5, for equal servers of which one may become slow.",
+        ),
+        key(
+            "panic",
+            Text("\"off\", or a percentage from \"1%\" to \"100%\""),
+            Value("\"off\""),
+            "If a smaller share of the servers passes the checks (`health`), requests go to all servers again, except those that an \
+             operator or an agent has taken out of service. Backup servers do not count; while one of them is up, nothing changes.",
+            "Failing checks of most servers may be wrong, and the few others would fail from the load; but a server that \
+             fails its checks may respond wrongly, so this is a choice.",
+        ),
     ],
-    later: &[("panic", "an ejected server gets requests if no other one is available")],
+    later: &[],
 };

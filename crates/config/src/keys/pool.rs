@@ -6,6 +6,7 @@ use super::Shape::{Boolean, Duration, List, Number, OneOf, Size, Table, Text, Tr
 use super::agent::AGENT;
 use super::eject::EJECT;
 use super::health::HEALTH;
+use super::retry_budget::RETRY_BUDGET;
 use super::sticky::STICKY;
 use super::{COUNT_OR_UNLIMITED, POOL_TLS, Section, TIMEOUT, TIMEOUT_MS_MAX, key};
 use crate::model::{Balance, ProxyVersion, Unretriable};
@@ -84,6 +85,14 @@ pub static POOL: Section = Section {
              is safe: no part of a response has arrived, and the request can be sent again.",
             "Enough to skip one dead server or to wait for a restart, and too few to turn an outage into a storm \
              of requests.",
+        ),
+        key(
+            "retry-budget",
+            OneOf(&[Text("a percentage, such as \"20%\""), Table(&RETRY_BUDGET)]),
+            Absent,
+            "Limits the retries to a share of the requests. A string is its `share`. Without this setting, each request may be tried \
+             again as often as `retries` says.",
+            "",
         ),
         key(
             "retry-on",

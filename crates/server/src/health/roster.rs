@@ -52,8 +52,12 @@ pub(crate) struct View {
 impl View {
     /// Whether the server takes requests, apart from its weight.
     pub(crate) fn is_up(&self) -> bool {
+        self.is_wanted() && self.checked.as_ref().is_none_or(Checked::is_up)
+    }
+
+    /// Whether neither an operator nor the agent has taken the server out of service.
+    fn is_wanted(&self) -> bool {
         self.state == ServerState::Ready
-            && self.checked.as_ref().is_none_or(Checked::is_up)
             && self.agent.as_ref().is_none_or(|agent| agent.state.takes_requests())
     }
 
@@ -134,6 +138,8 @@ struct Entry {
     is_gone: bool,
     /// Its weight in the file.
     configured: u16,
+    /// It gets requests only while no other server is available.
+    is_backup: bool,
     /// The state of the server.
     view: View,
 }
@@ -160,9 +166,44 @@ struct PoolEntry {
     name: String,
     /// Its servers, by the index of the configuration in force.
     servers: Vec<Entry>,
+    /// If fewer servers in a hundred pass their checks, all are used.
+    panic: Option<u8>,
+    /// All are used now.
+    uses_all: bool,
 }
 
 impl PoolEntry {
+    /// Whether too few servers pass their checks, so that all are used that no operator or agent has taken out of service.
+    fn is_in_panic(&self) -> bool {
+        let Some(panic) = self.panic else { return false };
+        let present = || self.servers.iter().filter(|entry| !entry.is_gone);
+        if present().any(|entry| entry.is_backup && entry.view.is_up()) {
+            return false;
+        }
+        let wanted = || present().filter(|entry| !entry.is_backup && entry.view.is_wanted());
+        let up = wanted().filter(|entry| entry.view.is_up()).count();
+        up * 100 < wanted().count() * usize::from(panic)
+    }
+
+    /// Logs that all servers are used from now on, or no longer.
+    fn note_panic(&mut self) {
+        let is_in_panic = self.is_in_panic();
+        if core::mem::replace(&mut self.uses_all, is_in_panic) == is_in_panic {
+            return;
+        }
+        let ((up, all), name) = (self.count_up(), &self.name);
+        let line = match is_in_panic {
+            true => format_args!(
+                "pool {name}: all servers are used (`panic`), because too few pass their checks: {up} of {all}"
+            ),
+            false => format_args!(
+                "pool {name}: only servers that pass their checks are used again: {up} of {all}"
+            ),
+        };
+        log::warning(line);
+        events::note(EventKind::Server, line);
+    }
+
     /// How many servers take requests, and how many there are.
     fn count_up(&self) -> (usize, usize) {
         let servers = self.servers.iter().filter(|entry| !entry.is_gone);
@@ -240,15 +281,19 @@ impl Roster {
                 let has_agent = settings.agent.is_some() && !is_gone;
                 view.agent = has_agent.then(|| view.agent.take().unwrap_or_default());
                 let name = names.server(at, server).1.to_owned();
-                servers.push(Entry { name, id, is_gone, configured, view });
+                let is_backup = settings.servers[server].backup;
+                servers.push(Entry { name, id, is_gone, configured, is_backup, view });
             }
-            pools.push(PoolEntry { name: settings.name.clone(), servers });
+            let panic = settings.eject.and_then(|eject| eject.panic);
+            let uses_all = earlier.get(at).is_some_and(|pool| pool.uses_all);
+            pools.push(PoolEntry { name: settings.name.clone(), servers, panic, uses_all });
         }
     }
 
     /// Tells all workers which servers take requests. `deliver` sends the messages that a full mailbox has refused.
     pub(crate) fn publish(&self) {
-        let pools = self.pools();
+        let mut pools = self.pools();
+        pools.iter_mut().for_each(PoolEntry::note_panic);
         // Under the lock, so that an older list never replaces a newer one.
         self.delivery.send_to_all(&Mail::ServerStatuses(Arc::new(statuses_of(&pools))));
     }
@@ -528,13 +573,17 @@ fn continue_count(own: &mut u64, earlier: u64, last: u64) {
 
 /// Which servers take requests.
 fn statuses_of(pools: &[PoolEntry]) -> ServerStatuses {
-    let status = |entry: &Entry| ServerStatus {
+    let status = |entry: &Entry, uses_all: bool| ServerStatus {
         since: entry.id.since,
-        is_up: entry.view.is_up(),
+        is_up: entry.view.is_up() || uses_all && !entry.is_gone && entry.view.is_wanted(),
         weight: entry.view.weight,
         percent: entry.view.percent(),
     };
-    pools.iter().map(|pool| pool.servers.iter().map(status).collect()).collect()
+    let of_pool = |pool: &PoolEntry| {
+        let uses_all = pool.is_in_panic();
+        pool.servers.iter().map(|entry| status(entry, uses_all)).collect()
+    };
+    pools.iter().map(of_pool).collect()
 }
 
 fn fresh_view() -> View {

@@ -298,6 +298,33 @@ fn first_failure_takes_a_server_out_that_was_never_up() {
 }
 
 #[test]
+fn all_servers_are_used_while_too_few_pass() {
+    let settings = "health = { http = \"/up\", timeout = \"500ms\" }\neject = { panic = \"50%\" }";
+    let mut stage = Stage::new(4, settings, Faults::none(), 7);
+    stage.run(Span::from_secs(5));
+    let up = |stage: &Stage| (0..4).map(|at| stage.is_up_for_worker(at)).collect::<Vec<_>>();
+    for at in 0..2 {
+        stage.origins[at].manner = Manner::Status(503);
+    }
+    stage.run(Span::from_secs(8));
+    assert_eq!(up(&stage), [false, false, true, true], "half of them pass");
+    stage.roster.set_state("p/10.0.0.3:80", ServerState::Drain).expect("it exists");
+    stage.turn();
+    assert_eq!(up(&stage), [true, true, true, false], "one of three passes");
+    assert_eq!(stage.word(0), "DOWN", "the result of the checks is still shown");
+    stage.reload(4, settings);
+    stage.turn();
+    assert_eq!(up(&stage), [true, true, true, false]);
+    stage.roster.set_state("p/10.0.0.3:80", ServerState::Ready).expect("it exists");
+    stage.turn();
+    assert_eq!(up(&stage), [false, false, true, true]);
+    stage.origins[2].manner = Manner::Down;
+    stage.origins[3].manner = Manner::Down;
+    stage.run(Span::from_secs(8));
+    assert_eq!(up(&stage), [true; 4], "no server passes");
+}
+
+#[test]
 fn operator_and_checks_must_both_agree() {
     let mut stage = Stage::new(1, HTTP, Faults::none(), 3);
     stage.run(Span::from_secs(3));

@@ -115,6 +115,7 @@ scenes! {
     requests_have_ids
     requests_per_connection_are_limited
     requests_without_a_websocket_are_refused
+    retries_stay_within_their_budget
     response_body_timeout_cuts_the_response
     response_timeout_is_504
     statuses_and_timeouts_are_retried

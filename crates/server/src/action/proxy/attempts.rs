@@ -17,6 +17,8 @@ pub(crate) struct Attempt {
     pub(crate) up: Responder,
     /// Index of the chosen server in the pool. Meaningless before the first attempt.
     pub(crate) server: u16,
+    /// When the server was chosen.
+    began: Moment,
     /// The connection had carried a request before this one.
     is_reused: bool,
     /// How long the reused connection had been idle; `None` if it was kept for this client, or is fresh.
@@ -35,6 +37,7 @@ impl Attempt {
     pub(crate) const NONE: Self = Self {
         up: Responder::NONE,
         server: 0,
+        began: Moment::ZERO,
         is_reused: false,
         idle_age: None,
         has_response: false,
@@ -43,8 +46,13 @@ impl Attempt {
     };
 
     /// An attempt with `server`, whose connection is still to be chosen.
-    pub(super) fn with(server: u16) -> Self {
-        Self { server, ..Self::NONE }
+    pub(super) fn with(server: u16, now: Moment) -> Self {
+        Self { server, began: now, ..Self::NONE }
+    }
+
+    /// When the server was chosen.
+    pub(crate) fn began(&self) -> Moment {
+        self.began
     }
 
     /// The request is sent over `up`. `idle_age`: how long that connection had been idle.

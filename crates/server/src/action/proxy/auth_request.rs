@@ -173,7 +173,7 @@ impl Worker {
                 "the authentication server's response has fields that are too long to be copied";
             return self.server_misbehaved(reactor, id, text);
         }
-        self.note_result(pool, attempt.server, false, reactor.now());
+        self.note_result((pool, attempt.server), (false, None), reactor.now());
         if connection_auth::response_authenticates(head) {
             self.note_authenticated(reactor, attempt.up);
         }

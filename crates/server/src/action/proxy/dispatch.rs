@@ -24,7 +24,7 @@ use crate::log;
 use crate::record::CLIENT_LEFT;
 use crate::requester::Requester;
 use crate::responder::Responder;
-use crate::worker::{Work, Worker};
+use crate::worker::{Work, Worker, WorkerPool};
 
 /// After this many attempts, a shortage that appears during a connect fails the request.
 const SHORTAGE_ATTEMPTS_MAX: u32 = 4;
@@ -338,8 +338,11 @@ impl Worker {
         }
         let Some(exchange) = self.exchanges.get_mut(id) else { return Ok(()) };
         let attempts = exchange.attempts.begin(server);
+        if attempts == 1 {
+            self.pools[usize::from(pool_index)].budget.note_request(reactor.now());
+        }
         let server = server as u16;
-        exchange.attempt = Attempt::with(server);
+        exchange.attempt = Attempt::with(server, reactor.now());
         let to = exchange.requester;
         let is_reused = matches!(found, Ok(Found::Idle(_) | Found::Shared(_)));
         self.note_attempt(to, (pool_index, server), attempts, is_reused, reactor.now());
@@ -642,14 +645,15 @@ impl Worker {
             point,
             FailurePoint::Connect | FailurePoint::FreshReset | FailurePoint::Malformed
         ) {
-            self.note_result(ended.0, ended.1, true, reactor.now());
+            self.note_result(ended, (true, None), reactor.now());
         }
         self.release_server(ended.0, ended.1);
+        let workers = self.place_among_workers().1;
         let pool = &self.pools[pool_index];
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let settings = self.settings.of(exchange.era).pool(exchange.pool);
-        let attempt = failed_attempt(exchange, settings, point);
-        if exchange.mirrored.is_none() && retry::may_retry(&attempt) {
+        let may_retry = pool.may_retry(exchange, settings, point, workers);
+        if exchange.mirrored.is_none() && may_retry {
             let all_tried = !pool.state.may_wait(exchange.attempts.tried());
             exchange.attempts.prepare_next(point, all_tried);
             match point {
@@ -661,7 +665,10 @@ impl Worker {
                 | FailurePoint::ResponseTimeout
                 | FailurePoint::Malformed
                 | FailurePoint::InResponse
-                | FailurePoint::Status(_) => self.accounts.counters.retries.add(1),
+                | FailurePoint::Status(_) => {
+                    self.accounts.counters.retries.add(1);
+                    self.pools[pool_index].budget.note_retry(reactor.now());
+                }
             }
             self.dispatch(reactor, id, failure);
         } else {
@@ -683,14 +690,18 @@ impl Worker {
             return false;
         }
         let point = FailurePoint::Status(status);
-        let may_retry = retry::may_retry(&failed_attempt(exchange, settings, point));
+        let (state, workers) =
+            (&self.pools[usize::from(exchange.pool)], self.place_among_workers().1);
+        let may_retry = state.may_retry(exchange, settings, point, workers);
         let (pool, up, server) = (exchange.pool, exchange.attempt.up, exchange.attempt.server);
         let (to, upgrades) = (exchange.requester, exchange.facts.upgrades);
+        let exchange_began = exchange.attempt.began();
         // A client that has ended its direction could lose its place in a queue (`queue-half-closed`), so it gets this response.
         if !may_retry || upgrades || self.stopping || self.has_client_finished(reactor, to) {
             return false;
         }
-        self.note_result(pool, server, is_failure(status), reactor.now());
+        let took = reactor.now().since(exchange_began);
+        self.note_result((pool, server), (is_failure(status), Some(took)), reactor.now());
         self.abandon_server(reactor, up);
         let text = "the server responded with an error";
         self.attempt_failed(reactor, id, point, Failure::new(502, text));
@@ -699,8 +710,10 @@ impl Worker {
 
     /// Whether the request would be sent again if the final head of the present response were malformed.
     pub(super) fn may_retry_malformed(&self, exchange: &Exchange) -> bool {
-        let pool = self.settings.of(exchange.era).pool(exchange.pool);
-        retry::may_retry(&failed_attempt(exchange, pool, FailurePoint::Malformed))
+        let settings = self.settings.of(exchange.era).pool(exchange.pool);
+        let (pool, workers) =
+            (&self.pools[usize::from(exchange.pool)], self.place_among_workers().1);
+        pool.may_retry(exchange, settings, FailurePoint::Malformed, workers)
     }
 
     /// The time limit of the exchange has expired: in the queue, in a pause, in a tunnel or while its password is verified.
@@ -730,6 +743,21 @@ impl Worker {
         self.accounts.counters.queue_refusals.add(1);
         self.leave_queues(id);
         self.fail(reactor, id, QUEUE_TIMEOUT);
+    }
+}
+
+impl WorkerPool {
+    /// Whether the request of an exchange may be sent again, also by the budget of the pool in one of `workers` workers.
+    fn may_retry(
+        &self,
+        exchange: &Exchange,
+        settings: &Pool,
+        point: FailurePoint,
+        workers: usize,
+    ) -> bool {
+        let is_free = point == FailurePoint::NotSent;
+        retry::may_retry(&failed_attempt(exchange, settings, point))
+            && (is_free || self.budget.has_room(settings.retry_budget.as_ref(), workers))
     }
 }
 

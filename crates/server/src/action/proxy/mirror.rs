@@ -330,7 +330,9 @@ impl Worker {
         );
         exchange.stage = Stage::ExpectBody;
         let (pool, attempt) = (exchange.pool, exchange.attempt);
-        self.note_result(pool, attempt.server, is_failure(head.status), reactor.now());
+        let took = reactor.now().since(attempt.began());
+        let result = (is_failure(head.status), Some(took));
+        self.note_result((pool, attempt.server), result, reactor.now());
         if connection_auth::response_authenticates(head) {
             self.note_authenticated(reactor, attempt.up);
         }

@@ -42,7 +42,7 @@ impl Worker {
         self.note_connected(to, reactor.now());
         self.pools[usize::from(pool)].state.note_connect_success(usize::from(server));
         if is_tcp {
-            self.note_result(pool, server, false, reactor.now());
+            self.note_result((pool, server), (false, None), reactor.now());
             return self.begin_tcp_tunnel(reactor, id);
         }
         self.arm_upstream(reactor, id);
@@ -109,6 +109,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (to, up) = (exchange.requester, exchange.attempt.up);
         let (pool, server) = (usize::from(exchange.pool), exchange.attempt.server);
+        let took = reactor.now().since(exchange.attempt.began());
         exchange.attempt.note_head(
             exchange.facts.is_reusable
                 && received.persistent
@@ -117,7 +118,8 @@ impl Worker {
         exchange.stage = Stage::ExpectBody;
         let values = core::mem::take(&mut exchange.values);
         self.recall_values(to, values);
-        self.note_result(pool as u16, server, is_failure(received.status), reactor.now());
+        let result = (is_failure(received.status), Some(took));
+        self.note_result((pool as u16, server), result, reactor.now());
         self.note_sticky_answered(id, Some(received), reactor.now());
         if connection_auth::response_authenticates(received) {
             self.note_authenticated(reactor, up);
@@ -512,7 +514,7 @@ impl Worker {
     fn upstream_failed<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, failure: Failure) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (pool, attempt) = (exchange.pool, exchange.attempt);
-        self.note_result(pool, attempt.server, true, reactor.now());
+        self.note_result((pool, attempt.server), (true, None), reactor.now());
         self.release_server(pool, attempt.server);
         self.abandon_server(reactor, attempt.up);
         self.fail(reactor, id, failure);
@@ -527,7 +529,7 @@ impl Worker {
     ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (pool, attempt) = (exchange.pool, exchange.attempt);
-        self.note_result(pool, attempt.server, false, reactor.now());
+        self.note_result((pool, attempt.server), (false, None), reactor.now());
         self.release_server(pool, attempt.server);
         self.abandon_server(reactor, attempt.up);
         self.fail(reactor, id, failure);
@@ -589,7 +591,8 @@ impl Worker {
         let text = "timed out waiting for the server's response";
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (pool, attempt) = (exchange.pool, exchange.attempt);
-        self.note_result(pool, attempt.server, true, reactor.now());
+        let took = reactor.now().since(attempt.began());
+        self.note_result((pool, attempt.server), (true, Some(took)), reactor.now());
         self.abandon_server(reactor, attempt.up);
         let point = match attempt.has_response() {
             true => FailurePoint::InResponse,

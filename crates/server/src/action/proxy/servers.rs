@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_base::Moment;
+use tidegate_base::{Moment, Span};
+use tidegate_gate::eject::EjectReason;
 use tidegate_reactor::Reactor;
 
 use crate::events::{self, EventKind};
@@ -67,15 +68,27 @@ impl Worker {
     }
 
     /// Notes the result of a request. The server may be avoided for a while because of it (`eject`).
-    pub(crate) fn note_result(&mut self, pool: u16, server: u16, failed: bool, now: Moment) {
+    /// `result`: whether it failed, and how long the response took, if there was one.
+    pub(crate) fn note_result(
+        &mut self,
+        (pool, server): (u16, u16),
+        result: (bool, Option<Span>),
+        now: Moment,
+    ) {
         let Some(state) = self.pools.get_mut(usize::from(pool)) else { return };
-        let Some(span) = state.state.note_result(usize::from(server), failed, now) else { return };
+        let ejected = state.state.note_result(usize::from(server), result, now);
+        let Some((span, reason)) = ejected else { return };
         self.accounts.counters.ejections.add(1);
         let names = &self.settings.newest().names;
         let (pool, server) = names.server(usize::from(pool), usize::from(server));
-        let line = format_args!(
-            "pool {pool}: server {server} is ejected for {span:?}, because its requests fail"
-        );
+        let reason = match reason {
+            EjectReason::Failures => "its requests fail",
+            EjectReason::Latency => {
+                "its responses take much longer than those of the other servers"
+            }
+        };
+        let line =
+            format_args!("pool {pool}: server {server} is ejected for {span:?}, because {reason}");
         log::warning(line);
         events::note(EventKind::Ejection, line);
     }

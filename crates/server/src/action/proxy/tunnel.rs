@@ -52,7 +52,7 @@ impl Worker {
         if let Some(hook) = hook {
             self.close_response_hook(*hook);
         }
-        self.note_result(pool, attempt.server, false, reactor.now());
+        self.note_result((pool, attempt.server), (false, None), reactor.now());
         self.note_sticky_answered(id, Some(head), reactor.now());
         self.accounts.counters.tunnels.add(1);
         let switch = match &accepted {
