@@ -102,7 +102,6 @@ fn bytes_of_client(channels: usize) -> i64 {
 #[test]
 fn client_with_a_channel_takes_little_memory() {
     let [none, one, two] = [0, 1, 2].map(bytes_of_client);
-    println!("bytes of a client with 0, 1 and 2 channels: {none}, {one}, {two}");
     assert!(none > size_of::<Connection>() as i64, "{none}: the allocator counts");
     assert!(one <= CLIENT_BYTES_MAX, "{one}");
     assert!(two - one <= 80, "a further channel takes {} bytes", two - one);
