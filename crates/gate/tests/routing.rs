@@ -3,8 +3,8 @@ mod path_reference;
 use proptest::prelude::*;
 use tidegate_config::model::{
     Action, Bind, CertificateCondition, CertificateTest, ClientTimeouts, Conditions, Config,
-    Handling, HeaderCondition, HeaderTest, HostPattern, Hsts, Listener, NamedTest, PathPattern,
-    PoolChoice, Proxy, RequestLimits, Route, Segment, TextKind, TextTest, UpstreamHost,
+    Handling, HeaderCondition, HeaderTest, HostPattern, Hsts, Listener, PathPattern, PoolChoice,
+    Proxy, RequestLimits, Route, Segment, TextKind, TextTest, UpstreamHost,
 };
 use tidegate_gate::forward::ClientCertificate;
 use tidegate_gate::path::{Normalized, Reach, Readings, normalize_path};
@@ -779,37 +779,6 @@ fn routes() -> impl Strategy<Value = Vec<Route>> {
     prop::collection::vec(route, 0..40)
 }
 
-/// Conditions on a field, a parameter or a cookie (0 to 2), each with a name and a test.
-fn any_tests() -> impl Strategy<Value = Vec<(u8, &'static str, HeaderTest)>> {
-    let text = |text: &str| {
-        let kind = TextKind::Equals;
-        HeaderTest::Text(TextTest::new(kind, text, false).expect("the text is valid"))
-    };
-    let test = prop::sample::select(vec![
-        HeaderTest::Present,
-        HeaderTest::Present,
-        HeaderTest::Absent,
-        text("v"),
-        text("w"),
-    ]);
-    let name = prop::sample::select(vec!["a", "b", "ab", "x-a", "x a", "x-a="]);
-    prop::collection::vec((0..3_u8, name, test), 1..4)
-}
-
-/// A route with these conditions.
-fn route_with(tests: &Vec<(u8, &'static str, HeaderTest)>) -> Route {
-    let mut route = any_route();
-    for (kind, name, test) in tests {
-        let (name, test) = ((*name).to_owned(), test.clone());
-        match kind {
-            0 => route.headers.push(HeaderCondition { name, test }),
-            1 => route.conditions.query.push(NamedTest { name, test }),
-            _ => route.conditions.cookies.push(NamedTest { name, test }),
-        }
-    }
-    route
-}
-
 proptest! {
     #[test]
     fn index_agrees_with_testing_every_route(
@@ -828,27 +797,6 @@ proptest! {
         let wanted = routes.iter().position(takes).map_or(Found::NoRoute, Found::Route);
         let found = find(&router, listener, &format!("GET {path} HTTP/1.1\nHost: {host}\n"));
         prop_assert_eq!(found, wanted);
-    }
-
-    #[test]
-    fn rules_excluded_by_their_names_take_no_request(
-        tests in prop::collection::vec(any_tests(), 20..60),
-        fields in prop::collection::vec(prop::sample::select(vec![
-            "a: v", "A: w", "x-a: v", "x_a: v", "b:", "cookie: a=v; b=w", "Cookie: ab", "cookie: ;=v; a = v",
-            "Cookie:b=v;ab=w", "cookie: x-a==v", "b: w",
-        ]), 0..5),
-        query in prop::sample::select(vec![
-            "", "?", "?a", "?a=v", "?%61=v&b=w", "?a%62=v", "?x-a=w&&=v", "?x+a=v&a=w", "?b=%76", "?A=v",
-        ]),
-    ) {
-        let routes: Vec<Route> = tests.iter().map(route_with).collect();
-        let head = format!("GET /{query} HTTP/1.1\nHost: x\n{}", fields.iter().map(|field| format!("{field}\n")).collect::<String>());
-        // A router with one route has no index.
-        let takes = |route: &Route| {
-            find(&Router::new(&config(vec![route.clone()])), 0, &head) == Found::Route(0)
-        };
-        let wanted = routes.iter().position(takes).map_or(Found::NoRoute, Found::Route);
-        prop_assert_eq!(find(&Router::new(&config(routes)), 0, &head), wanted, "{}", head);
     }
 
     #[test]
