@@ -53,6 +53,10 @@ pub(super) fn serve(
             connection.mark_idle(session.span);
         }
         next = input.read_line(connection)?;
+        // A client connects again with a certificate that is still valid.
+        if !caller.is_current() {
+            return Ok(());
+        }
     }
     Ok(())
 }
@@ -324,7 +328,7 @@ mod tests {
     }
 
     fn caller_with(tokens: Arc<Tokens>) -> Caller {
-        Caller { from: "the test".to_owned(), tokens, is_secured: false, certificate: None }
+        Caller::new("the test".to_owned(), tokens, Arc::default())
     }
 
     /// The bytes that a client receives after it has sent `bytes`, and whether the server is in maintenance after that.

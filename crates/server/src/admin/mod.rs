@@ -329,8 +329,8 @@ impl Interface {
                     Ok((stream, from)) => {
                         let operations = Arc::clone(&operations);
                         let tokens = Arc::clone(&tokens);
-                        let caller = Caller { from, tokens, is_secured: false, certificate: None };
-                        begin(stream, caller, Arc::clone(&secrets), operations);
+                        let caller = Caller::new(from, tokens, Arc::clone(&secrets));
+                        begin(stream, caller, operations);
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     Err(_) => thread::sleep(ACCEPT_PAUSE),
@@ -360,13 +360,12 @@ fn wait_for_client(socket: &Socket, leave_reader: &OwnedFd) -> bool {
 fn begin(
     stream: Stream,
     mut caller: Caller,
-    secrets: Arc<Option<Secrets>>,
     operations: Arc<Operations>,
 ) {
     let Some(mut connection) = operations.places.take(stream) else { return };
     let work = move || {
         // The client may disconnect at any time.
-        if caller.secure(&mut connection, (*secrets).as_ref()).is_ok() {
+        if caller.secure(&mut connection).is_ok() {
             let _ = serve(connection, &caller, &operations);
         }
         Ended::AsPlanned
@@ -381,19 +380,25 @@ struct Caller {
     from: String,
     /// The tokens of the interface.
     tokens: Arc<Tokens>,
-    /// The connection uses TLS.
-    is_secured: bool,
+    /// The TLS settings of the interface.
+    secrets: Arc<Option<Secrets>>,
+    /// The generation of these settings with which the session of the connection began; `None` without TLS.
+    secured_by: Option<u64>,
     /// The commands that the client's certificate permits; `None` if the client has presented none.
     certificate: Option<Rights>,
 }
 
 impl Caller {
+    fn new(from: String, tokens: Arc<Tokens>, secrets: Arc<Option<Secrets>>) -> Self {
+        Self { from, tokens, secrets, secured_by: None, certificate: None }
+    }
+
     /// Completes the handshake with the client, if the interface uses TLS.
-    fn secure(&mut self, connection: &mut Connection, secrets: Option<&Secrets>) -> io::Result<()> {
-        let Some(secrets) = secrets else { return Ok(()) };
-        let session = secrets.accept().ok_or(io::ErrorKind::Other)?;
+    fn secure(&mut self, connection: &mut Connection) -> io::Result<()> {
+        let Some(secrets) = &*self.secrets else { return Ok(()) };
+        let (session, generation) = secrets.accept().ok_or(io::ErrorKind::Other)?;
         let presented = connection.secure(session)?;
-        self.is_secured = true;
+        self.secured_by = Some(generation);
         if let Some(presented) = presented {
             self.certificate = Some(secrets.rights_of(presented.names.as_deref()));
             // A certificate may have DNS names only.
@@ -402,6 +407,14 @@ impl Caller {
             self.from = format!("{} ({name})", self.from);
         }
         Ok(())
+    }
+
+    /// Whether the client may go on: the certificates of the interface, and the list of revoked ones, are those of its handshake.
+    fn is_current(&self) -> bool {
+        match (self.secured_by, &*self.secrets) {
+            (Some(generation), Some(secrets)) => secrets.is_current(generation),
+            (None, _) | (_, None) => true,
+        }
     }
 
     /// The rights of a client that has presented this.

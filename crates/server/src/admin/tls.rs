@@ -3,7 +3,7 @@
 //! Never: takes part of changed files: if one cannot be used, the previous ones stay in use, and the log says why.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tidegate_config::model::Admin;
 use tidegate_wire::tls::{Acceptor, TlsClock, TlsSession};
@@ -19,8 +19,18 @@ pub(super) struct Secrets {
     admin: Admin,
     /// The time by which certificates are verified.
     clock: TlsClock,
-    /// The content of the files, and their signature when they were read.
-    in_use: Mutex<(Signature, Acceptor)>,
+    /// What the files contain.
+    in_use: Mutex<InUse>,
+}
+
+/// The content of the files.
+struct InUse {
+    /// The signature of the files when they were read.
+    seen: Signature,
+    /// Begins sessions with the certificates.
+    acceptor: Acceptor,
+    /// How often the files have been replaced.
+    generation: u64,
 }
 
 impl Secrets {
@@ -33,7 +43,8 @@ impl Secrets {
         clock.set(unix_seconds());
         let seen = Signature::of_paths(&paths(admin));
         let Some(acceptor) = load(admin, &clock)? else { return Ok(None) };
-        Ok(Some(Self { admin: admin.clone(), clock, in_use: Mutex::new((seen, acceptor)) }))
+        let in_use = Mutex::new(InUse { seen, acceptor, generation: 0 });
+        Ok(Some(Self { admin: admin.clone(), clock, in_use }))
     }
 
     /// The permissions of a client with a valid certificate with these names. `None`: the names cannot be read.
@@ -42,20 +53,34 @@ impl Secrets {
         rights_among(writers, names)
     }
 
-    /// The session of a new connection.
-    pub(super) fn accept(&self) -> Option<TlsSession> {
+    /// The session of a new connection, and the generation of the files, for `is_current`.
+    pub(super) fn accept(&self) -> Option<(TlsSession, u64)> {
         self.clock.set(unix_seconds());
+        let in_use = self.renew();
+        in_use.acceptor.accept().ok().map(|session| (session, in_use.generation))
+    }
+
+    /// Whether the files are those with which a session began: the certificate of its client may have been revoked since.
+    pub(super) fn is_current(&self, generation: u64) -> bool {
+        self.renew().generation == generation
+    }
+
+    /// Reads the files again if they have changed.
+    fn renew(&self) -> MutexGuard<'_, InUse> {
         let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Signature::of_paths(&paths(&self.admin));
-        if now != in_use.0 {
-            in_use.0 = now;
+        if now != in_use.seen {
+            in_use.seen = now;
             match load(&self.admin, &self.clock) {
-                Ok(Some(acceptor)) => in_use.1 = acceptor,
+                Ok(Some(acceptor)) => {
+                    in_use.acceptor = acceptor;
+                    in_use.generation += 1;
+                }
                 Ok(None) => {}
                 Err(text) => log::error(format_args!("{text}; the previous ones stay in use")),
             }
         }
-        in_use.1.accept().ok()
+        in_use
     }
 }
 

@@ -1,8 +1,9 @@
 //! Operators of another machine: the admin interface over TLS, and the certificates that its clients present.
 //! In: `tidegate ctl`, curl. Out: replies for certificates of the configured authority, and none for others.
 
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use tidegate_testing::command;
 
@@ -111,6 +112,31 @@ fn token_or_certificate_is_enough_if_both_are_configured() {
     assert_eq!(text(&gate.page(&[], "/live").stdout), "ok\n");
     let metrics = gate.page(&[], "/metrics");
     assert!(text(&metrics.stdout).contains("present the token"), "{metrics:?}");
+}
+
+#[test]
+fn session_ends_at_its_next_line_after_the_authority_was_replaced() {
+    let gate = Gate::start("operators-session", "", "");
+    let mut command = command("openssl");
+    let at = gate.admin.to_string();
+    command.args(["s_client", "-quiet", "-connect", &at, "-cert", "bob.pem", "-key", "bob.key"]);
+    command.current_dir(gate.folder.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut client = Process::spawn(&mut command);
+    let mut input = client.child().stdin.take().expect("it is piped");
+    let mut output = BufReader::new(client.child().stdout.take().expect("it is piped"));
+    input.write_all(b"prompt\nshow info\n").expect("it reads");
+    let mut line = String::new();
+    while !line.starts_with("Name:") {
+        line.clear();
+        assert!(output.read_line(&mut line).expect("it is text") > 0, "the session has ended");
+    }
+    std::fs::copy(gate.folder.join("eve.pem"), gate.folder.join("ca.pem")).expect("both exist");
+    input.write_all(b"show info\n").expect("it reads");
+    // If the session did not end, it would end after a minute without a line.
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).expect("it is text");
+    assert!(rest.contains("Uptime"), "the rest of the first reply: {rest}");
+    assert!(!rest.contains("Name:"), "a second reply: {rest}");
 }
 
 const READS: &str = "--ca ca.pem --server-name localhost --cert reads.pem --key reads.key";

@@ -695,13 +695,12 @@ impl Worker {
         let may_retry = state.may_retry(exchange, settings, point, workers);
         let (pool, up, server) = (exchange.pool, exchange.attempt.up, exchange.attempt.server);
         let (to, upgrades) = (exchange.requester, exchange.facts.upgrades);
-        let exchange_began = exchange.attempt.began();
+        let took = exchange.server_time(reactor.now());
         // A client that has ended its direction could lose its place in a queue (`queue-half-closed`), so it gets this response.
         if !may_retry || upgrades || self.stopping || self.has_client_finished(reactor, to) {
             return false;
         }
-        let took = reactor.now().since(exchange_began);
-        self.note_result((pool, server), (is_failure(status), Some(took)), reactor.now());
+        self.note_result((pool, server), (is_failure(status), took), reactor.now());
         self.abandon_server(reactor, up);
         let text = "the server responded with an error";
         self.attempt_failed(reactor, id, point, Failure::new(502, text));

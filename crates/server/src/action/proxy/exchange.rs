@@ -4,7 +4,7 @@
 //! Invariant: `attempt.up` is a live connection in every stage except `Buffering`, `Queued` and `Paused`; the
 //! server counts this exchange in its load from the moment it was chosen until the attempt ends.
 
-use tidegate_base::Moment;
+use tidegate_base::{Moment, Span};
 use tidegate_config::arrange::Generation;
 use tidegate_config::model::RouteTimeouts;
 use tidegate_gate::balance::PoolState;
@@ -192,6 +192,12 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
+    /// How long the server has taken for the attempt so far; `None` if the client may have delayed the response by sending a body
+    /// slowly.
+    pub(crate) fn server_time(&self, now: Moment) -> Option<Span> {
+        (self.intake.bytes == 0).then(|| now.since(self.attempt.began()))
+    }
+
     /// An exchange in `Stage::Queued`: it begins, and may take a server.
     pub(super) fn new(
         requester: Requester,

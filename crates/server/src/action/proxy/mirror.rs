@@ -330,8 +330,7 @@ impl Worker {
         );
         exchange.stage = Stage::ExpectBody;
         let (pool, attempt) = (exchange.pool, exchange.attempt);
-        let took = reactor.now().since(attempt.began());
-        let result = (is_failure(head.status), Some(took));
+        let result = (is_failure(head.status), exchange.server_time(reactor.now()));
         self.note_result((pool, attempt.server), result, reactor.now());
         if connection_auth::response_authenticates(head) {
             self.note_authenticated(reactor, attempt.up);

@@ -109,7 +109,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (to, up) = (exchange.requester, exchange.attempt.up);
         let (pool, server) = (usize::from(exchange.pool), exchange.attempt.server);
-        let took = reactor.now().since(exchange.attempt.began());
+        let took = exchange.server_time(reactor.now());
         exchange.attempt.note_head(
             exchange.facts.is_reusable
                 && received.persistent
@@ -118,7 +118,7 @@ impl Worker {
         exchange.stage = Stage::ExpectBody;
         let values = core::mem::take(&mut exchange.values);
         self.recall_values(to, values);
-        let result = (is_failure(received.status), Some(took));
+        let result = (is_failure(received.status), took);
         self.note_result((pool as u16, server), result, reactor.now());
         self.note_sticky_answered(id, Some(received), reactor.now());
         if connection_auth::response_authenticates(received) {
@@ -591,8 +591,8 @@ impl Worker {
         let text = "timed out waiting for the server's response";
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (pool, attempt) = (exchange.pool, exchange.attempt);
-        let took = reactor.now().since(attempt.began());
-        self.note_result((pool, attempt.server), (true, Some(took)), reactor.now());
+        let took = exchange.server_time(reactor.now());
+        self.note_result((pool, attempt.server), (true, took), reactor.now());
         self.abandon_server(reactor, attempt.up);
         let point = match attempt.has_response() {
             true => FailurePoint::InResponse,
