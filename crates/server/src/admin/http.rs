@@ -88,7 +88,10 @@ pub(super) fn serve(
 
 fn page_of(head: &RequestHead<'_>, caller: &Caller, operations: &Operations) -> Page {
     // With TLS, a browser would not accept the interface's certificate for the name of another site.
-    if caller.tokens.all.is_none() && caller.secured_by.is_none() && !head.host.is_none_or(is_address) {
+    if caller.tokens.all.is_none()
+        && caller.secured_by.is_none()
+        && !head.host.is_none_or(is_address)
+    {
         return Page::text(
             421,
             "the Host field must be an IP address or localhost; for another name, set `token-file` in [admin]\n",

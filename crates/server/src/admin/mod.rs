@@ -357,11 +357,7 @@ fn wait_for_client(socket: &Socket, leave_reader: &OwnedFd) -> bool {
 }
 
 /// Serves a connection on a separate thread, unless all places are taken by connections that are being served.
-fn begin(
-    stream: Stream,
-    mut caller: Caller,
-    operations: Arc<Operations>,
-) {
+fn begin(stream: Stream, mut caller: Caller, operations: Arc<Operations>) {
     let Some(mut connection) = operations.places.take(stream) else { return };
     let work = move || {
         // The client may disconnect at any time.
