@@ -139,9 +139,10 @@ impl Search {
             if step.done || self.searched >= check.bytes_max {
                 return Some((Outcome::Body(self.status), None));
             }
+            // After each piece, so that a body of many small chunks is not searched again and again.
+            let before = self.tail.len().saturating_sub(text.len().saturating_sub(1));
+            self.tail.drain(..before);
             if used == bytes.len() {
-                let kept = self.tail.len().saturating_sub(text.len().saturating_sub(1));
-                self.tail.drain(..kept);
                 return None;
             }
         }

@@ -2,7 +2,7 @@
 //! In: a request and its route; the moment of the verification, or its result. Out: the request on its way to its action, or a
 //! response that refuses it.
 //! Never: gives a part of the request to its action before the verification; loses the head of a request that waits.
-//! Limits: `VERIFICATION_MAX` for the result of a password; the file that verifies tokens states its own.
+//! Limits: `VERIFICATION_MAX` for the result of a password; `WAIT_MAX` of `tokens.rs` for a token.
 //! Invariant: a request begins under the settings under which it was admitted, or is judged again from the start.
 //!
 //! A route with the action `proxy` is an exception: its requests wait for their passwords as exchanges, so that their
