@@ -84,22 +84,29 @@ impl Budget {
         self.now.1 = self.now.1.saturating_add(1);
     }
 
-    /// Whether another retry is allowed, in one of `workers` workers.
+    /// Whether another retry is allowed at `now`, in one of `workers` workers.
     #[must_use]
-    pub fn has_room(&self, settings: Option<&RetryBudget>, workers: usize) -> bool {
+    pub fn has_room(&self, settings: Option<&RetryBudget>, workers: usize, now: Moment) -> bool {
         let Some(settings) = settings else { return true };
-        let requests = u64::from(self.now.0) + u64::from(self.before.0);
-        let retries = u64::from(self.now.1) + u64::from(self.before.1);
+        let counts = self.at(now);
+        let requests = u64::from(counts.now.0) + u64::from(counts.before.0);
+        let retries = u64::from(counts.now.1) + u64::from(counts.before.1);
         let least = u64::from(settings.min).div_ceil(workers.max(1) as u64);
         retries < least.max(requests * u64::from(settings.percent) / 100)
     }
 
     fn advance(&mut self, now: Moment) {
+        *self = self.at(now);
+    }
+
+    /// The same counts at a later moment, when spans may have ended.
+    fn at(&self, now: Moment) -> Self {
         let passed = now.since(self.began);
-        if passed >= BUDGET_SPAN {
-            self.before = if passed < BUDGET_SPAN * 2 { self.now } else { (0, 0) };
-            (self.began, self.now) = (now, (0, 0));
+        if passed < BUDGET_SPAN {
+            return *self;
         }
+        let before = if passed < BUDGET_SPAN * 2 { self.now } else { (0, 0) };
+        Self { began: now, now: (0, 0), before }
     }
 }
 
@@ -144,7 +151,7 @@ mod tests {
         let mut budget = Budget::default();
         let take = |budget: &mut Budget, at: Moment, workers: usize| {
             let mut count = 0;
-            while count < 1000 && budget.has_room(settings, workers) {
+            while count < 1000 && budget.has_room(settings, workers, at) {
                 budget.note_retry(at);
                 count += 1;
             }
@@ -161,7 +168,12 @@ mod tests {
         budget.note_request(at(12));
         budget.note_request(at(30));
         assert_eq!(take(&mut budget, at(30), 1), 4);
-        assert!(budget.has_room(None, 1), "no setting, no limit");
+        assert!(!budget.has_room(settings, 1, at(34)));
+        assert!(
+            budget.has_room(settings, 1, at(40)),
+            "the counts are over, although no request came"
+        );
+        assert!(budget.has_room(None, 1, at(30)), "no setting, no limit");
     }
 
     #[test]

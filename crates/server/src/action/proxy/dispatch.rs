@@ -5,7 +5,7 @@
 //! Limits: the pool's settings bound its queue and the attempts.
 //! Invariant: each `note_start` for a server is followed by exactly one `note_end`.
 
-use tidegate_base::{Id, Span};
+use tidegate_base::{Id, Moment, Span};
 use tidegate_config::model::{Pool, ServerTimeouts, Unretriable};
 use tidegate_gate::access::{Cause, Phase};
 use tidegate_gate::balance::Pick;
@@ -652,7 +652,7 @@ impl Worker {
         let pool = &self.pools[pool_index];
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let settings = self.settings.of(exchange.era).pool(exchange.pool);
-        let may_retry = pool.may_retry(exchange, settings, point, workers);
+        let may_retry = pool.may_retry(exchange, settings, point, workers, reactor.now());
         if exchange.mirrored.is_none() && may_retry {
             let all_tried = !pool.state.may_wait(exchange.attempts.tried());
             exchange.attempts.prepare_next(point, all_tried);
@@ -692,7 +692,7 @@ impl Worker {
         let point = FailurePoint::Status(status);
         let (state, workers) =
             (&self.pools[usize::from(exchange.pool)], self.place_among_workers().1);
-        let may_retry = state.may_retry(exchange, settings, point, workers);
+        let may_retry = state.may_retry(exchange, settings, point, workers, reactor.now());
         let (pool, up, server) = (exchange.pool, exchange.attempt.up, exchange.attempt.server);
         let (to, upgrades) = (exchange.requester, exchange.facts.upgrades);
         let took = exchange.server_time(reactor.now());
@@ -708,11 +708,11 @@ impl Worker {
     }
 
     /// Whether the request would be sent again if the final head of the present response were malformed.
-    pub(super) fn may_retry_malformed(&self, exchange: &Exchange) -> bool {
+    pub(super) fn may_retry_malformed(&self, exchange: &Exchange, now: Moment) -> bool {
         let settings = self.settings.of(exchange.era).pool(exchange.pool);
         let (pool, workers) =
             (&self.pools[usize::from(exchange.pool)], self.place_among_workers().1);
-        pool.may_retry(exchange, settings, FailurePoint::Malformed, workers)
+        pool.may_retry(exchange, settings, FailurePoint::Malformed, workers, now)
     }
 
     /// The time limit of the exchange has expired: in the queue, in a pause, in a tunnel or while its password is verified.
@@ -753,10 +753,11 @@ impl WorkerPool {
         settings: &Pool,
         point: FailurePoint,
         workers: usize,
+        now: Moment,
     ) -> bool {
         let is_free = point == FailurePoint::NotSent;
         retry::may_retry(&failed_attempt(exchange, settings, point))
-            && (is_free || self.budget.has_room(settings.retry_budget.as_ref(), workers))
+            && (is_free || self.budget.has_room(settings.retry_budget.as_ref(), workers, now))
     }
 }
 

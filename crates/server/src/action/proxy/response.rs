@@ -63,7 +63,7 @@ impl Worker {
             // The client asked another server.
             return;
         }
-        if head.status != CONTINUE && self.may_retry_malformed(exchange) {
+        if head.status != CONTINUE && self.may_retry_malformed(exchange, reactor.now()) {
             return;
         }
         let to = exchange.requester;
