@@ -80,7 +80,7 @@ pub(crate) fn check(route: &Table<'_>, ask: &AskAuth, edits: &FieldEdits, notes:
 pub(crate) fn check_readers(
     route: &Table<'_>,
     (handling, action): (&Handling, &Action),
-    pools: &Pools,
+    known: &Pools,
     notes: &mut Notes,
 ) {
     let Some(ask) = &handling.ask else { return };
@@ -88,19 +88,29 @@ pub(crate) fn check_readers(
         Placeholder::Header(name) => ask.copy.iter().find(|copied| *copied == name).cloned(),
         _ => None,
     };
-    let Action::Proxy(proxy) = action else { return };
+    let proxy = match action {
+        Action::Proxy(proxy) => Some(proxy),
+        Action::Respond(_)
+        | Action::Redirect(_)
+        | Action::Synthetic
+        | Action::Echo
+        | Action::Push(_)
+        | Action::Lua(_) => None,
+    };
     let fields = handling.request_headers.written().chain(handling.response_headers.written());
-    let texts = fields.map(|(_, text)| text).chain(&proxy.path);
-    let of_choice = match &proxy.pool {
+    let path = proxy.and_then(|proxy| proxy.path.as_ref());
+    let texts = fields.map(|(_, text)| text).chain(path);
+    let of_choice = proxy.and_then(|proxy| match &proxy.pool {
         PoolChoice::One(_) => None,
         PoolChoice::Split(split) => Some(&split.key),
         PoolChoice::Map(map) => Some(&map.key),
-    };
+    });
     let keys = handling.rates.iter().map(|rate| &rate.key);
     let keys = keys.chain(handling.mirror.as_ref().map(|mirror| &mirror.key)).chain(of_choice);
     let in_text = texts.chain(keys).flat_map(Template::placeholders).find_map(read);
     let of_pool = || {
-        let mut pools = proxy.pool.pools().filter_map(|pool| pools.pools.get(pool));
+        let pools = proxy.into_iter().flat_map(|proxy| proxy.pool.pools());
+        let mut pools = pools.filter_map(|pool| known.pools.get(pool));
         pools.find_map(|pool| match (&pool.balance, &pool.stay) {
             (Balance::Hash(HashKey::Header(name)), _) if ask.copy.contains(name) => {
                 Some(name.clone())

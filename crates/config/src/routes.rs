@@ -155,11 +155,6 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
         let note = Note::new(Kind::Conflict, table.key_place("request-headers"), what);
         notes.error(note.help("remove `request-headers`, or use `proxy` as the action"));
     }
-    if handling.ask.is_some() && !matches!(action, Action::Proxy(_)) {
-        let what = "`auth` with `ask` is only for requests to a server, and this route sends no request to a server";
-        let note = Note::new(Kind::Conflict, table.key_place("auth"), what);
-        notes.error(note.help("use `basic` or `jwt` in place of `ask`, or `proxy` as the action"));
-    }
     if handling.timeouts.is_some() && !matches!(action, Action::Proxy(_)) {
         let what = "`timeouts` are for servers, and this route sends no request to a server";
         let note = Note::new(Kind::Conflict, table.key_place("timeouts"), what);

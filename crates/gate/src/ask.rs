@@ -1,6 +1,6 @@
 //! Requests to an authentication server, which decides whether a request may be served (`auth = { ask = ... }`).
 //! In: the head of a client's request; the head of the server's response. Out: the head of the request to the
-//! authentication server; the fields that are copied into the client's request.
+//! authentication server; the client's request with the fields that are copied from the response.
 //! Never: passes on fields of the client that the response supplies (`copy`); sends a body, a condition or a range, because
 //! the response would then depend on it.
 //! Limits: `COPIED_BYTES_MAX` for the fields of a response.
@@ -10,11 +10,14 @@ use tidegate_config::model::{
     AskAuth, FieldEdits, Placeholder, Template, TemplatePiece, UpstreamHost,
 };
 use tidegate_wire::http1::encode_field;
-use tidegate_wire::message::{BodyLength, Method, RequestHead, ResponseHead, TargetForm};
+use tidegate_wire::message::{
+    BodyLength, Method, OwnedHead, RequestHead, ResponseHead, TargetForm,
+};
 
 use crate::changes::Changes;
 use crate::edits::Edits;
 use crate::forward::{ForwardFault, RequestContext, encode_upstream_request};
+use crate::name_set::is_same_name;
 
 /// Maximum size in bytes of the field lines that are copied from a response into the client's request.
 pub const COPIED_BYTES_MAX: usize = HEAD_BYTES_MAX;
@@ -136,5 +139,23 @@ impl AuthRequestEncoder {
             }
         }
         out.len() - start <= COPIED_BYTES_MAX
+    }
+
+    /// Replaces the fields of the request `head` that are copied from the admitting response `answer`. Returns whether the copied
+    /// fields are within `COPIED_BYTES_MAX`.
+    #[must_use]
+    pub fn replace_fields(&self, answer: &ResponseHead<'_>, head: &mut OwnedHead) -> bool {
+        let mut room = COPIED_BYTES_MAX;
+        for name in &self.copy {
+            head.remove_fields(|other| is_same_name(other, name));
+            for field in answer.fields().filter(|field| field.name.eq_ignore_ascii_case(name)) {
+                let Some(left) = room.checked_sub(name.len() + field.value.len()) else {
+                    return false;
+                };
+                room = left;
+                head.add_field(name, field.value);
+            }
+        }
+        true
     }
 }

@@ -37,13 +37,13 @@ pub static AUTH: Section = Section {
             "ask",
             Text("the name of a [pool.NAME]"),
             Absent,
-            "Lets a server of this pool decide about each request, in place of `basic`; only for `proxy`. The server gets a GET \
+            "Lets a server of this pool decide about each request, in place of `basic`. The server gets a GET \
              request (for HEAD requests, a HEAD request) for `path` with the fields of the client's request, without its body \
              and without the fields of conditional and range requests, but with X-Forwarded-Method, X-Forwarded-Uri, \
              X-Forwarded-Host, X-Forwarded-Proto and X-Forwarded-For. With a status of 200 to 299, the request is forwarded to \
-             its own server; any other response goes to the client as it is, such as 401 or a redirect to a login page. If no \
-             server of the pool responds, the request is not forwarded, and the client gets an error response. The settings of \
-             the pool apply, such as `timeouts`.",
+             its own server, or the action of the route begins; any other response goes to the client as it is, such as 401 or a \
+             redirect to a login page. If no server of the pool responds, the request is not served, and the client gets an error \
+             response. The settings of the pool apply, such as `timeouts`.",
             "",
         ),
         key(

@@ -142,7 +142,7 @@ pub static ROUTE: Section = Section {
             Table(&AUTH),
             Absent,
             "Serves only users with a password (`basic`), requests with a token (`jwt`), or requests that an \
-             authentication server admits (`ask`, only for `proxy`).",
+             authentication server admits (`ask`).",
             "",
         ),
         key(

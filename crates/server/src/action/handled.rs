@@ -78,6 +78,8 @@ pub(super) enum Stage<'h> {
     New,
     /// All except the token or the password, which had to wait, with the random number of the request.
     Waited(u128),
+    /// All, and the authentication server of the route has admitted the request; with the random number.
+    Admitted(u128),
     /// All, and the hook of the route has admitted the request and changed this; with the random number.
     Hooked(HookChanges<'h>, u128),
 }
@@ -125,12 +127,18 @@ impl Worker {
             self.hide_token(to);
         }
         let random = match stage {
-            Stage::Waited(random) | Stage::Hooked(_, random) if random != 0 => random,
+            Stage::Waited(random) | Stage::Admitted(random) | Stage::Hooked(_, random)
+                if random != 0 =>
+            {
+                random
+            }
             // New, or it began under settings without ids.
-            Stage::New | Stage::Waited(_) | Stage::Hooked(..) if handling.needs_id => {
+            Stage::New | Stage::Waited(_) | Stage::Admitted(_) | Stage::Hooked(..)
+                if handling.needs_id =>
+            {
                 self.draw_id()
             }
-            Stage::New | Stage::Waited(_) | Stage::Hooked(..) => 0,
+            Stage::New | Stage::Waited(_) | Stage::Admitted(_) | Stage::Hooked(..) => 0,
         };
         let mut scratch = core::mem::take(&mut self.path_scratch);
         let path = match handling.needs_path {
@@ -176,7 +184,7 @@ impl Worker {
                 let decides = (route, &snapshot.handlings, handling);
                 self.begin_changed(reactor, to, decides, &values, claim.as_ref());
             }
-            Stage::Waited(_) | Stage::Hooked(..) => {
+            Stage::Waited(_) | Stage::Admitted(_) | Stage::Hooked(..) => {
                 self.begin_again(reactor, to, (route, handling), &values, stage);
             }
         }
@@ -288,7 +296,7 @@ impl Worker {
             );
         }
         let Some(guard) = &handling.auth else {
-            return self.begin_admitted(reactor, to, (route, handling), values, None);
+            return self.begin_admitted(reactor, to, (route, handling), values, Stage::New);
         };
         self.begin_guarded(reactor, to, (route, handling, guard), values, claim);
     }
@@ -311,24 +319,29 @@ impl Worker {
             self.accounts.counters.unauthenticated_requests.add(1);
             return self.deny(reactor, to, guard.denial(), NO_PASSWORD, false);
         }
-        let hook = match stage {
-            Stage::New | Stage::Waited(_) => None,
-            Stage::Hooked(changes, _) => Some(changes),
-        };
         if self.render_values(reactor, to, handling, values) {
-            self.begin_admitted(reactor, to, (route, handling), values, hook);
+            self.begin_admitted(reactor, to, (route, handling), values, stage);
         }
     }
 
-    /// Begins the action of a request that meets the conditions of its route, or its hook.
+    /// Begins the action of a request that meets the conditions of its route, or calls its hook or its authentication server first.
     pub(super) fn begin_admitted<R: Reactor>(
         &mut self,
         reactor: &mut R,
         to: Requester,
         (route, handling): (usize, &RouteHandling),
         values: &Values<'_>,
-        hook: Option<HookChanges<'_>>,
+        stage: Stage<'_>,
     ) {
+        let (is_asked, hook) = match stage {
+            Stage::New | Stage::Waited(_) => (false, None),
+            Stage::Admitted(_) => (true, None),
+            Stage::Hooked(changes, _) => (true, Some(changes)),
+        };
+        let is_proxied = matches!(self.settings_of(to).route(route).action, Action::Proxy(_));
+        if let Some(asker) = handling.ask.as_ref().filter(|_| !is_proxied && !is_asked) {
+            return self.ask_before_action(reactor, to, asker, values);
+        }
         if let Some(hooks) = handling.hooks.as_ref().filter(|_| hook.is_none()) {
             return self.begin_access(reactor, to, (route, hooks), values);
         }

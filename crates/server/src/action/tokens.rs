@@ -57,10 +57,10 @@ impl Worker {
         values: &Values<'_>,
         stage: Stage<'_>,
     ) {
-        let (can_wait, hook) = match stage {
-            Stage::New => (true, None),
-            Stage::Waited(_) => (false, None),
-            Stage::Hooked(changes, _) => (false, Some(changes)),
+        let (can_wait, is_counted) = match stage {
+            Stage::New => (true, false),
+            Stage::Waited(_) => (false, false),
+            Stage::Admitted(_) | Stage::Hooked(..) => (false, true),
         };
         let claims = match self.claims_of(reactor, guard, values.head, can_wait) {
             Some(Ok(claims)) => claims,
@@ -79,11 +79,11 @@ impl Worker {
         if !self.render_values(reactor, to, handling, values) {
             return;
         }
-        // If the hook was called, the limits have counted the request already.
-        if hook.is_none() && !self.admit_rate(reactor, to, (route, handling), values) {
+        // The limits have counted the request before its hook was called.
+        if !is_counted && !self.admit_rate(reactor, to, (route, handling), values) {
             return;
         }
-        self.begin_admitted(reactor, to, (route, handling), values, hook);
+        self.begin_admitted(reactor, to, (route, handling), values, stage);
     }
 
     /// The claims of the token of a request; `None` if the token has to wait for a later turn.

@@ -46,6 +46,7 @@ macro_rules! scenes {
 
 scenes! {
     a_server_is_asked_about_each_request
+    a_server_is_asked_before_other_actions
     ambiguous_paths_cannot_bypass_a_route
     authenticated_connection_serves_its_client_only
     body_timeout_is_408

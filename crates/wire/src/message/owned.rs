@@ -1,6 +1,6 @@
 //! The head of a request, kept after the bytes that it was decoded from are gone.
 //! In: a head. Out: the same head, lent as often as it is needed.
-//! Never: changes a field or the length; changes a method if the client could not read the response to another one.
+//! Never: changes the length; changes a method if the client could not read the response to another one.
 //! Limits: `TARGET_PART_BYTES_MAX` for a path, and for a query, that replaces that of the head.
 //! Invariant: a replaced path begins with exactly one slash and contains no "?". A replaced path or query consists of
 //! visible ASCII characters other than "#".
@@ -9,7 +9,7 @@ use core::ops::Range;
 
 use tidegate_base::limits::HOST_BYTES_MAX;
 
-use super::field::{FieldTable, Packed, PackedField};
+use super::field::{FieldName, FieldTable, Packed, PackedField};
 use super::length::BodyLength;
 use super::method::Method;
 use super::request::RequestHead;
@@ -98,12 +98,7 @@ impl OwnedHead {
         self.expect_continue = head.expect_continue;
         self.upgrade = head.upgrade;
         for field in head.fields() {
-            let name = (self.text.len() as u32, (self.text.len() + field.name.len()) as u32);
-            let value = (self.values.len() as u32, (self.values.len() + field.value.len()) as u32);
-            self.text.push_str(field.name);
-            self.values.extend_from_slice(field.value);
-            let is_sensitive = field.is_sensitive;
-            self.fields.push(PackedField { id: field.id, name, value, is_sensitive });
+            self.push(field.id, field.name, field.value, field.is_sensitive);
         }
     }
 
@@ -238,6 +233,30 @@ impl OwnedHead {
         Ok(())
     }
 
+    /// Removes the fields whose names meet `removes`.
+    pub fn remove_fields(&mut self, removes: impl Fn(&str) -> bool) {
+        let names = &self.text;
+        self.fields.retain(|field| {
+            let (start, end) = field.name;
+            !removes(names.get(start as usize..end as usize).unwrap_or_default())
+        });
+    }
+
+    /// Adds a field after the others. `name` is a token and `value` a field value, and the field is none that frames the
+    /// message or belongs to the connection.
+    pub fn add_field(&mut self, name: &str, value: &[u8]) {
+        self.push(FieldName::classify(name.as_bytes()), name, value, false);
+    }
+
+    fn push(&mut self, id: FieldName, name: &str, value: &[u8], is_sensitive: bool) {
+        let (name_at, value_at) = (self.text.len(), self.values.len());
+        self.text.push_str(name);
+        self.values.extend_from_slice(value);
+        let name = (name_at as u32, self.text.len() as u32);
+        let value = (value_at as u32, self.values.len() as u32);
+        self.fields.push(PackedField { id, name, value, is_sensitive });
+    }
+
     fn put(&mut self, text: &str) -> Part {
         let start = self.text.len();
         self.text.push_str(text);
@@ -272,7 +291,7 @@ fn check_part(text: &str, is_allowed: fn(u8) -> bool) -> Result<(), &'static str
 mod tests {
     use super::*;
     use crate::http1::{HeadDecoder, HeadLimits};
-    use crate::message::{FieldName, FieldStorage};
+    use crate::message::FieldStorage;
 
     /// Keeps the head of a request.
     fn kept(text: &str) -> OwnedHead {
@@ -306,6 +325,19 @@ mod tests {
         assert!(head.has(FieldName::Expect) && !head.has(FieldName::Cookie));
         assert_eq!(head.find_named("x-two"), Some(&b"1"[..]));
         assert_eq!((owned.routed_method(), owned.version()), ("POST", Version::Http11));
+    }
+
+    #[test]
+    fn fields_are_replaced() {
+        let mut owned = kept("GET /a HTTP/1.1\r\nHost: a\r\nX-A: 1\r\nCookie: c\r\nX_A: 2\r\n\r\n");
+        owned.remove_fields(|name| matches!(name, "X-A" | "X_A" | "Cookie"));
+        owned.add_field("x-a", b"3");
+        let head = owned.lend();
+        let fields: Vec<_> = head.fields().map(|field| (field.name, field.value)).collect();
+        assert_eq!(fields, [("Host", &b"a"[..]), ("x-a", b"3")]);
+        assert!(!head.has(FieldName::Cookie));
+        owned.add_field("Cookie", b"d=e");
+        assert!(owned.lend().has(FieldName::Cookie));
     }
 
     #[test]

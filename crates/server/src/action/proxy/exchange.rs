@@ -234,9 +234,9 @@ impl Exchange {
         }
     }
 
-    /// The pool of the request after the authentication server has admitted it; `None` without `ask`.
+    /// The pool of the request after the authentication server has admitted it; `None` without `ask`, and if no pool follows.
     pub(crate) fn own_pool(&self) -> Option<u16> {
-        self.auth_request.as_ref().map(|auth_request| auth_request.pool())
+        self.auth_request.as_ref()?.pool()
     }
 
     /// The pools that count the exchange among their requests.

@@ -132,6 +132,7 @@ impl Worker {
         let exchange = self.exchanges.get(id);
         exchange.is_some_and(|exchange| {
             !matches!(exchange.stage, Stage::Authorizing | Stage::Queued | Stage::Paused)
+                && exchange.auth_request.as_ref().is_none_or(|request| request.takes_body())
         })
     }
 
