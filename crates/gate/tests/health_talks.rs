@@ -190,14 +190,16 @@ fn health_service_of_grpc_is_called() {
         });
         assert_eq!(outcome, Some(expected), "{message:?} {status}");
     }
-    // Without a message: the service is not known.
-    let outcome = call("x", |server, out, stream, _| {
-        server.send_response(out, stream, 200, true, |fields| {
-            fields.field("content-type", b"application/grpc");
-            fields.field("grpc-status", b"5");
+    // Without a message: the service is not known, or is not known to be served.
+    for (status, expected) in [("5", Outcome::GrpcStatus(5)), ("0", Outcome::NotGrpc)] {
+        let outcome = call("x", |server, out, stream, _| {
+            server.send_response(out, stream, 200, true, |fields| {
+                fields.field("content-type", b"application/grpc");
+                fields.field("grpc-status", status.as_bytes());
+            });
         });
-    });
-    assert_eq!(outcome, Some(Outcome::GrpcStatus(5)));
+        assert_eq!(outcome, Some(expected), "{status}");
+    }
     let outcome = call("", |server, out, stream, _| {
         server.send_response(out, stream, 404, true, |_| {});
     });

@@ -45,7 +45,7 @@ const REQUEST_REFUSED: [(&str, &str); 13] = [
     ("connection", CONNECTION),
     ("content-length", FRAMING),
     ("expect", "requests a 100 (Continue) response, which Tidegate controls"),
-    ("host", "is set by `host` of `proxy`"),
+    ("host", "is set by request:set_host"),
     ("http2-settings", CONNECTION),
     ("keep-alive", CONNECTION),
     ("max-forwards", "is decremented by Tidegate"),

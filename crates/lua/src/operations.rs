@@ -10,7 +10,7 @@ use tidegate_wire::dns::Question;
 
 use crate::host::{Effect, Host, OUTPUT_BYTES_MAX, TOO_MUCH};
 use crate::outgoing::Response;
-use crate::schedule::{TaskId, Wake};
+use crate::schedule::{TaskId, Wait, Wake};
 
 /// Maximum number of operations of a VM in progress.
 pub(crate) const OPERATIONS_MAX: usize = 65_536;
@@ -120,7 +120,7 @@ impl Host {
         let Some(operation) = self.operations.get_mut(id) else { return false };
         if operation.task.is_none() {
             // Its coroutine failed before it waited.
-            self.operations.remove(id);
+            self.remove_operation(id);
             return false;
         }
         operation.tag = Some(tag);
@@ -130,7 +130,7 @@ impl Host {
     /// The worker has carried out an operation, which may have ended before.
     pub(crate) fn complete(&mut self, id: OperationId, reply: Reply) {
         if self.operations.get(id).is_some_and(|operation| operation.task.is_none()) {
-            self.operations.remove(id);
+            self.remove_operation(id);
         }
         if let Some(operation) = self.operations.get_mut(id)
             && operation.reply.is_none()
@@ -158,6 +158,13 @@ impl Host {
     pub(crate) fn abandon_operation(&mut self, id: OperationId) {
         let tag = self.remove_operation(id).and_then(|operation| operation.tag);
         self.cancelled.extend(tag);
+    }
+
+    /// The coroutine that has begun to wait last cannot be suspended.
+    pub(crate) fn cancel_wait(&mut self) {
+        if let Wait::Operation(id) = core::mem::replace(&mut self.wait, Wait::Nothing) {
+            self.abandon_operation(id);
+        }
     }
 
     fn remove_operation(&mut self, id: OperationId) -> Option<Operation> {

@@ -102,12 +102,16 @@ type Found = Result<Option<usize>, &'static str>;
 
 impl Matcher<'_> {
     fn step(&mut self) -> Result<(), &'static str> {
-        self.steps += 1;
+        self.count_steps(1)
+    }
+
+    /// Counts the steps of work that takes time in proportion to `count`.
+    fn count_steps(&mut self, count: usize) -> Result<(), &'static str> {
+        self.steps = self.steps.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
         if self.steps < STEPS_PER_CHECK {
             return Ok(());
         }
-        self.steps = 0;
-        match (self.spend)(u64::from(STEPS_PER_CHECK)) {
+        match (self.spend)(u64::from(core::mem::take(&mut self.steps))) {
             true => Err("the callback exceeds its budget"),
             false => Ok(()),
         }
@@ -147,6 +151,7 @@ impl Matcher<'_> {
                             return Err("missing '[' after '%f' in pattern");
                         }
                         let end = self.class_end(p + 2)?;
+                        self.count_steps(end - p)?;
                         let before = if s == 0 { 0 } else { self.text[s - 1] };
                         let here = self.text.get(s).copied().unwrap_or(0);
                         if self.is_in_set(before, p + 2, end) || !self.is_in_set(here, p + 2, end) {
@@ -174,6 +179,7 @@ impl Matcher<'_> {
     /// A class of characters and its repetition.
     fn single(&mut self, s: usize, p: usize) -> Result<Single, &'static str> {
         let end = self.class_end(p)?;
+        self.count_steps(end - p)?;
         let fits = s < self.text.len() && self.fits(self.text[s], p, end);
         Ok(match self.pattern.get(end) {
             Some(b'?') => {
@@ -194,7 +200,7 @@ impl Matcher<'_> {
     fn longest(&mut self, s: usize, p: usize, end: usize, least: usize) -> Found {
         let mut count = 0;
         while s + count < self.text.len() && self.fits(self.text[s + count], p, end) {
-            self.step()?;
+            self.count_steps(end - p)?;
             count += 1;
         }
         for count in (least..=count).rev() {
@@ -211,7 +217,7 @@ impl Matcher<'_> {
                 return Ok(Some(found));
             }
             if s < self.text.len() && self.fits(self.text[s], p, end) {
-                self.step()?;
+                self.count_steps(end - p)?;
                 s += 1;
             } else {
                 return Ok(None);
@@ -251,6 +257,7 @@ impl Matcher<'_> {
         if digit == b'0' || at >= self.level {
             return Err("invalid capture index");
         }
+        self.count_steps(length)?;
         let same = self.text[s..].starts_with(&self.text[start..start + length]);
         Ok(same.then_some(s + length))
     }
@@ -437,6 +444,28 @@ mod tests {
         let text = "a".repeat(10_000);
         let found = find(text.as_bytes(), long.as_bytes(), 0, true, &|_| false);
         assert_eq!(found, Err("pattern too complex"));
+    }
+
+    #[test]
+    fn steps_count_the_length_of_sets_and_references() {
+        let spent = Cell::new(0);
+        let spend = |steps| {
+            spent.set(spent.get() + steps);
+            spent.get() > 1_000_000
+        };
+        let text = "x".repeat(5000);
+        for pattern in
+            [format!("[{}]", "y".repeat(100_000)), format!("[^{}]*z", "y".repeat(100_000))]
+        {
+            spent.set(0);
+            let found = find(text.as_bytes(), pattern.as_bytes(), 0, true, &spend);
+            assert_eq!(found, Err("the callback exceeds its budget"), "{:?}", &pattern[..9]);
+            assert!(spent.get() < 1_300_000, "{}", spent.get());
+        }
+        spent.set(0);
+        let twice = "x".repeat(20_000);
+        let found = find(twice.as_bytes(), b"(x+)%1y", 0, true, &spend);
+        assert_eq!(found, Err("the callback exceeds its budget"));
     }
 
     #[test]

@@ -264,6 +264,17 @@ fn escape(text: &str, in_class: bool, options: Options, out: &mut String) -> Res
         return Err("pattern: \\ at the end".to_owned());
     };
     let taken = 1 + letter.len_utf8();
+    if letter == '0' || in_class && matches!(letter, '1'..='7') {
+        return octal(text, out);
+    }
+    if letter == 'c' {
+        let control = text[taken..].chars().next().filter(char::is_ascii);
+        let Some(control) = control else {
+            return Err("pattern: \\c needs an ASCII character".to_owned());
+        };
+        out.push_str(&format!("\\x{:02x}", u32::from(control.to_ascii_uppercase()) ^ 0x40));
+        return Ok(taken + 1);
+    }
     let known = match (letter, in_class) {
         ('h', true) => " \\t",
         ('h', false) => "[ \\t]",
@@ -272,7 +283,6 @@ fn escape(text: &str, in_class: bool, options: Options, out: &mut String) -> Res
         ('R', false) => "(?:\\r\\n|[\\n\\r\\x0b\\f])",
         ('Z', false) => "\\z",
         ('e', _) => "\\x1b",
-        ('0', _) => "\\x00",
         ('b', true) => "\\x08",
         ('w', true) if options.is_utf8 => "0-9A-Za-z_",
         ('d', true) if options.is_utf8 => "0-9",
@@ -310,6 +320,17 @@ fn escape(text: &str, in_class: bool, options: Options, out: &mut String) -> Res
     Ok(taken)
 }
 
+/// Translates `\\` and up to three octal digits. Returns its length.
+fn octal(text: &str, out: &mut String) -> Result<usize, String> {
+    let digits = text[1..].bytes().take(3).take_while(|digit| matches!(digit, b'0'..=b'7')).count();
+    let value = u32::from_str_radix(&text[1..=digits], 8).unwrap_or_default();
+    if value > 0xff {
+        return Err("pattern: an octal value exceeds \\377".to_owned());
+    }
+    out.push_str(&format!("\\x{value:02x}"));
+    Ok(1 + digits)
+}
+
 /// Translates a class. A bracket in a class is an ordinary character, and there are no set operations.
 fn class(text: &str, options: Options, out: &mut String) -> Result<usize, String> {
     let mut at = 1;
@@ -325,7 +346,18 @@ fn class(text: &str, options: Options, out: &mut String) -> Result<usize, String
                 out.push(']');
                 return Ok(at + 1);
             }
-            '\\' => at += escape(&text[at..], true, options, out)?,
+            '\\' => {
+                let is_set = matches!(
+                    text.as_bytes().get(at + 1),
+                    Some(b'w' | b'd' | b's' | b'W' | b'D' | b'S' | b'h')
+                );
+                at += escape(&text[at..], true, options, out)?;
+                // No range begins with a set.
+                if is_set && text[at..].starts_with('-') {
+                    out.push_str("\\-");
+                    at += 1;
+                }
+            }
             '[' if text[at..].starts_with("[:") && text[at..].contains(":]") => {
                 let end = at + text[at..].find(":]").unwrap_or(0) + 2;
                 out.push_str(&text[at..end]);
@@ -369,6 +401,10 @@ mod tests {
             ("[a&&b]+", "", "&a", Some((0, 2))),
             ("[[:digit:]x]+", "", "a1x", Some((1, 3))),
             ("[\\w.-]+", "", "/a.b-c/", Some((1, 6))),
+            ("[\\w-.]+", "", "/a.b-c/", Some((1, 6))),
+            ("a\\012\\0b", "", "a\n\0b", Some((0, 4))),
+            ("[\\000-\\037]", "", "a\tb", Some((1, 2))),
+            ("\\cA\\cj", "", "\x01\n", Some((0, 2))),
             ("a{", "", "xa{", Some((1, 3))),
             ("a{2,}?", "", "aaa", Some((0, 2))),
             ("a\\/b\\_\\\"", "", "a/b_\"", Some((0, 5))),

@@ -19,6 +19,11 @@ const PARTS_MAX: usize = 16;
 const PART_BYTES_MIN: usize = 256 * 1024;
 /// The cost of an entry besides its key and value.
 const ENTRY_COST_BYTES: usize = 128;
+
+/// The bytes that an entry with this key and a content of `bytes` uses. The key is stored twice.
+const fn entry_size(key: &[u8], bytes: usize) -> usize {
+    2 * key.len() + bytes + ENTRY_COST_BYTES
+}
 /// The cost of an element of a list besides its bytes.
 pub(crate) const ELEMENT_COST_BYTES: usize = 32;
 /// A list may have room for twice its length and this number of elements.
@@ -264,7 +269,7 @@ impl Dictionary {
         };
         let Content::List(list) = &mut entry.content else { return Err(NO_LIST) };
         let bytes = entry.bytes + added;
-        if bytes > VALUE_BYTES_MAX || key.len() + bytes + ENTRY_COST_BYTES > bytes_max {
+        if bytes > VALUE_BYTES_MAX || entry_size(key, bytes) > bytes_max {
             return Err(TOO_LARGE);
         }
         match end {
@@ -404,7 +409,7 @@ impl Part {
     /// Stores an entry. Removes others if there is no room.
     fn store(&mut self, key: &[u8], content: Content, ends_at: f64) -> Result<(), &'static str> {
         let bytes = content.cost();
-        let size = key.len() + bytes + ENTRY_COST_BYTES;
+        let size = entry_size(key, bytes);
         if key.len() > KEY_BYTES_MAX {
             return Err(LONG_KEY);
         }
@@ -437,7 +442,7 @@ impl Part {
         self.unlink(place);
         let entry = self.entries.get_mut(place as usize)?.take()?;
         self.free.push(place);
-        self.used -= entry.key.len() + entry.bytes + ENTRY_COST_BYTES;
+        self.used -= entry_size(&entry.key, entry.bytes);
         Some(entry)
     }
 
@@ -505,7 +510,7 @@ mod tests {
             let mut listed = 0;
             let mut place = part.newest;
             while let Some(Some(entry)) = part.entries.get(place as usize) {
-                sum += entry.key.len() + entry.content.cost() + ENTRY_COST_BYTES;
+                sum += entry_size(&entry.key, entry.content.cost());
                 assert_eq!(part.places.get(&entry.key), Some(&place));
                 place = entry.older;
                 listed += 1;
@@ -518,7 +523,7 @@ mod tests {
 
     #[test]
     fn least_recently_used_entries_are_removed_when_the_dictionary_is_full() {
-        let dictionary = Dictionary::new(10 * (ENTRY_COST_BYTES + 4));
+        let dictionary = Dictionary::new(10 * (ENTRY_COST_BYTES + 6));
         let forever = f64::INFINITY;
         for at in 0..10 {
             let key = format!("k{at}");
@@ -531,7 +536,7 @@ mod tests {
         assert_eq!(dictionary.get(b"k1", 0.0), Ok(None), "the least recently used entry");
         assert_eq!(dictionary.get(b"k0", 0.0), Ok(Some(text("vv"))));
         assert_eq!(dictionary.size().0, 10);
-        let large = Value::Bytes(vec![0; 10 * (ENTRY_COST_BYTES + 4)]);
+        let large = Value::Bytes(vec![0; 10 * (ENTRY_COST_BYTES + 6)]);
         let refused = dictionary.set(b"k", large, forever, Condition::Always, 0.0);
         assert_eq!(refused, Err(TOO_LARGE));
         assert_eq!(dictionary.size().1, counted(&dictionary));

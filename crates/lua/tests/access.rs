@@ -137,7 +137,7 @@ fn wrong_changes_are_errors() {
         ("request:set_query{ 'a' }", "the names of arguments must be strings"),
         ("request:set_header('Content-Length', 5)", "Content-Length frames the message"),
         ("request:set_header('transfer_encoding', 'x')", "frames the message"),
-        ("request:set_header('Host', 'b')", "`host` of `proxy`"),
+        ("request:set_header('Host', 'b')", "set_host"),
         ("request:set_header('X-Client-Cert-Sha256', 'b')", "client certificate"),
         ("request:set_header('X-A', 'a\\r\\nX-B: 1')", "control character"),
         ("request:set_header('X A', 'a')", "not a valid name of a header field"),

@@ -126,6 +126,40 @@ fn sort_takes_no_longer_than_its_budget_whatever_the_order() {
 }
 
 #[test]
+fn functions_in_c_take_no_longer_than_the_budget_whatever_their_arguments() {
+    let long = [
+        "pcall(table.insert, {}, -2147483647, nil)",
+        "pcall(table.insert, {}, '-2147483647', nil)",
+        "pcall(table.insert, {}, 2 ^ 40, nil)",
+        "pcall(table.insert, {}, 0 / 0, nil)",
+        "pcall(string.rep, '', 2 ^ 31 - 1)",
+        "pcall(string.find, ('x'):rep(4096), '[' .. ('y'):rep(200000) .. ']')",
+        "pcall(string.find, ('x'):rep(4096), '%f[' .. ('y'):rep(200000) .. ']')",
+        "pcall(string.find, ('x'):rep(30000), '(x*)%1y')",
+        "pcall(tide.json.encode, ('\\0'):rep(3e6))",
+    ];
+    for code in long {
+        let text = format!(
+            "return {{ on_request = function(request, response) {code} response:finish('done') end }}"
+        );
+        let mut app = App::load(&text, &TIMED);
+        let begin = harness::cpu_time();
+        let verdict = app.get("/").0;
+        let spent = harness::cpu_time() - begin;
+        assert!(spent < Duration::from_millis(50 + 50), "{code}: {verdict:?} after {spent:?}");
+    }
+}
+
+#[test]
+fn error_that_names_memory_is_not_an_excess() {
+    let text = "return { on_request = function() error('cannot parse: not enough memory') end }";
+    let CallbackEnd::Failed(failure) = App::load(text, &TIMED).get("/").0 else {
+        panic!("the callback succeeds")
+    };
+    assert_eq!(failure.excess, None, "{failure:?}");
+}
+
+#[test]
 fn stopped_callback_has_a_traceback() {
     let text = "local function spin()\n  while true do end\nend\n\
         return { on_request = function() spin() end }";

@@ -4,6 +4,8 @@
 mod harness;
 
 use harness::{App, TIMED};
+use tidegate_base::Span;
+use tidegate_lua::{Bounds, Budget};
 
 /// Runs `body`, which returns a string.
 fn run(body: &str) -> String {
@@ -12,6 +14,38 @@ fn run(body: &str) -> String {
     );
     let (_, response) = App::load(&text, &TIMED).get("/");
     response.expect("it answers").1
+}
+
+/// Bounds that let long texts be written on a busy machine.
+fn patient() -> Bounds {
+    Bounds { budget: Budget::Time(Span::from_secs(60)), memory_bytes_max: 64 << 20, ..TIMED }
+}
+
+/// As `run`, without hurry.
+fn run_patiently(body: &str) -> String {
+    let text = format!(
+        "return {{ on_request = function(_, response) response:finish(tostring((function() {body} end)())) end }}"
+    );
+    let (_, response) = App::load(&text, &patient()).get("/");
+    response.expect("it answers").1
+}
+
+#[test]
+fn long_strings_count_for_the_limit_of_a_text() {
+    let refused =
+        "local value, err = tide.json.encode({ ('\\0'):rep(3e6), ('\\0'):rep(1e5) }) return err";
+    assert_eq!(run_patiently(refused), "the JSON text would exceed 16 MiB");
+    let body = "local ok, err = pcall(response.json, response, ('\\0'):rep(3e6)) response:finish(tostring(err))";
+    let text = format!("return {{ on_request = function(_, response) {body} end }}");
+    let (_, response) = App::load(&text, &patient()).get("/");
+    assert!(response.expect("it answers").1.contains("16 MiB"));
+}
+
+#[test]
+fn arrays_of_texts_are_arrays_already() {
+    let body = "local list = tide.json.decode('[1]')
+        return tostring(tide.json.array(list) == list) .. tide.json.encode(tide.json.array(tide.json.decode('[]')))";
+    assert_eq!(run(body), "true[]");
 }
 
 #[test]

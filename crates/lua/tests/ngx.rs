@@ -151,6 +151,51 @@ fn requests_are_read_as_openresty_does() {
 }
 
 #[test]
+fn uri_is_normalized_and_the_target_is_kept() {
+    for (path, uri) in [
+        ("/", "/"),
+        ("/a.b/..c/d..", "/a.b/..c/d.."),
+        ("/x/../admin/y", "/admin/y"),
+        ("//admin", "/admin"),
+        ("/./admin/.", "/admin/"),
+        ("/x/%2e%2E/admin", "/admin"),
+        ("/../../a//b/../", "/a/"),
+        ("/..", "/"),
+    ] {
+        let mut app = load("ngx.print(ngx.var.uri, ' ', ngx.var.document_uri)", &[]);
+        assert_eq!(app.get(path).1, Some((200, format!("{uri} {uri}"))), "{path}");
+    }
+    check(
+        "ngx.req.set_uri('/new') ngx.req.set_uri_args('k=v')
+        assert(ngx.var.request_uri == '/a%20b/c?x=1&y&x=2&z=a%2Bb+c')",
+    );
+}
+
+#[test]
+fn fields_of_the_connection_are_left_to_the_server() {
+    let mut app = load(
+        "ngx.req.set_header('Host', 'b.example') ngx.req.clear_header('Content-Length') ngx.req.set_header('Connection', 'x')
+        ngx.req.set_header('X-User', ngx.var.http_host)",
+        &[],
+    );
+    let (end, response, seen) = access(&mut app, "/");
+    assert_eq!((end, response), (CallbackEnd::Done, None));
+    assert!(seen.ends_with("Some(\"b.example\")"), "{seen}");
+    assert_eq!(app.log.len(), 2, "{:?}", app.log);
+}
+
+#[test]
+fn arrays_have_the_metatable_of_cjson() {
+    check(
+        "local cjson = require('cjson')
+        cjson.decode_array_with_array_mt(true)
+        local list = cjson.decode('[]')
+        assert(getmetatable(list) == cjson.array_mt)
+        assert(cjson.encode(setmetatable(list, cjson.array_mt)) == '[]')",
+    );
+}
+
+#[test]
 fn variables_and_contexts_belong_to_their_request() {
     let mut app = load(
         "ngx.ctx.id = ngx.var.arg_id

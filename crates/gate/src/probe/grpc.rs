@@ -62,9 +62,11 @@ impl GrpcTalk {
                 Event::Response { head, ends, .. } if !head.is_interim() => {
                     match (head_outcome(&head), ends) {
                         (Some(outcome), _) => return Some(outcome),
-                        // A response without a message has its status in the head.
+                        // A response without a message has its status in the head. Success without a message is none.
                         (None, true) => {
-                            return Some(status_outcome(head.fields()).unwrap_or(Outcome::NotGrpc));
+                            let status = status_outcome(head.fields()).unwrap_or(Outcome::NotGrpc);
+                            let is_success = status == Outcome::Serving;
+                            return Some(if is_success { Outcome::NotGrpc } else { status });
                         }
                         (None, false) => None,
                     }

@@ -18,6 +18,8 @@ use super::json::{ARRAY, array_metatable, is_sequence, push_null};
 const DEPTH_MAX: usize = 100;
 /// Maximum number of bytes that are written for a value.
 const BYTES_MAX: usize = 16 * 1024 * 1024;
+/// The error of longer data.
+const TOO_LONG: &str = "the CBOR data would exceed 16 MiB";
 /// Values between two checks of the budget.
 const BUDGET_EVERY: u32 = 512;
 /// About how many bytes are copied in the time of a step of the budget.
@@ -85,7 +87,7 @@ impl Writer<'_> {
             return Err(OVER_BUDGET);
         }
         if self.out.len() > BYTES_MAX {
-            return Err("the CBOR data would exceed 16 MiB");
+            return Err(TOO_LONG);
         }
         let l = self.call.l;
         // SAFETY: the caller guarantees the index; strings stay on the stack while they are read.
@@ -99,6 +101,9 @@ impl Writer<'_> {
                 ffi::LUA_TSTRING => {
                     let mut length = 0;
                     let bytes = ffi::lua_tolstring(l, index, &mut length);
+                    if self.out.len() + length > BYTES_MAX {
+                        return Err(TOO_LONG);
+                    }
                     self.string(slice::from_raw_parts(bytes.cast(), length));
                 }
                 ffi::LUA_TTABLE => return self.table(index, depth + 1),

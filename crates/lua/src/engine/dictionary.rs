@@ -10,6 +10,9 @@ use mlua_sys::lua51 as ffi;
 use super::call::Call;
 use crate::shared::{Condition, Dictionary, End};
 
+/// Keys of a list between two checks of the budget.
+const KEYS_PER_CHECK: usize = 512;
+
 /// The functions by name.
 pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
     (c"dict_names", names),
@@ -174,6 +177,10 @@ natives! {
         };
         call.push_table();
         for (at, key) in keys.iter().enumerate() {
+            // The keys may exceed the memory of the VM.
+            if at % KEYS_PER_CHECK == 0 && call.guard().spend(KEYS_PER_CHECK as u64) {
+                break;
+            }
             call.push_number((at + 1) as f64);
             call.push_bytes(key);
             call.set_pair();

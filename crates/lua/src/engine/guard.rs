@@ -77,6 +77,8 @@ pub(crate) struct Guard {
     hard_max: Cell<usize>,
     /// Why the script is being stopped; one of the three constants.
     stop: AtomicU8,
+    /// A request for memory was refused since the current callback began.
+    refused: Cell<bool>,
     /// Increased when a callback begins and when it ends.
     turns: AtomicU32,
     /// The value of `turns` at the last tick.
@@ -85,7 +87,9 @@ pub(crate) struct Guard {
     ticks: AtomicU32,
     /// The timer ticks.
     is_ticking: AtomicBool,
-    /// The timer; null without one.
+    /// The timer exists.
+    has_timer: AtomicBool,
+    /// The timer, if `has_timer`: the C library numbers timers from 0.
     timer: AtomicPtr<c_void>,
     /// How long a callback may run.
     budget: Cell<Budget>,
@@ -106,10 +110,12 @@ impl Guard {
             soft_max: Cell::new(memory_bytes_max),
             hard_max: Cell::new(memory_bytes_max + memory_bytes_max / 4),
             stop: AtomicU8::new(NOT_STOPPED),
+            refused: Cell::new(false),
             turns: AtomicU32::new(0),
             seen: AtomicU32::new(0),
             ticks: AtomicU32::new(0),
             is_ticking: AtomicBool::new(false),
+            has_timer: AtomicBool::new(false),
             timer: AtomicPtr::new(ptr::null_mut()),
             budget: Cell::new(budget),
             left: AtomicU64::new(0),
@@ -157,16 +163,17 @@ impl Guard {
     pub(super) fn end(&self) {
         self.soft_max.set(usize::MAX);
         self.state.store(ptr::null_mut(), Relaxed);
-        let timer = self.timer.swap(ptr::null_mut(), Relaxed);
-        if !timer.is_null() {
+        // A signal that is handled in between finds no timer.
+        if self.has_timer.swap(false, SeqCst) {
             // SAFETY: the timer was created by `create_timer` and is deleted once.
-            unsafe { libc::timer_delete(timer) };
+            unsafe { libc::timer_delete(self.timer.load(Relaxed)) };
         }
     }
 
     /// A callback begins.
     pub(super) fn enter(&self) {
         self.stop.store(NOT_STOPPED, Relaxed);
+        self.refused.set(false);
         self.count_turn();
         match self.budget.get() {
             Budget::Time(_) => {
@@ -204,6 +211,11 @@ impl Guard {
             OVER_MEMORY => Some(Excess::Memory),
             _ => None,
         }
+    }
+
+    /// Whether a request for memory was refused in the current callback, or in the last one.
+    pub(super) fn has_refused_memory(&self) -> bool {
+        self.refused.get()
     }
 
     /// Where the script was when it was stopped.
@@ -256,6 +268,7 @@ impl Guard {
             // Outside of a callback an error could not be caught; other limits bound the memory that is allocated there.
             let is_running = self.turns.load(Relaxed) % 2 == 1;
             if is_running && size > SMALL_BYTES && used > self.hard_max.get() {
+                self.refused.set(true);
                 return false;
             }
             if is_running && self.stop.load(Relaxed) == NOT_STOPPED {
@@ -289,19 +302,23 @@ impl Guard {
             return Err(io::Error::last_os_error());
         }
         self.timer.store(timer, Relaxed);
+        self.has_timer.store(true, SeqCst);
         Ok(())
     }
 
     /// Starts or stops the timer. May be called in a signal handler.
     fn set_timer(&self, ticks: bool) {
         let Budget::Time(span) = self.budget.get() else { return };
+        if !self.has_timer.load(SeqCst) {
+            return;
+        }
         let nanos = if ticks { (span.as_nanos() as u64 / u64::from(TICKS)).max(1) } else { 0 };
         let part = libc::timespec {
             tv_sec: (nanos / 1_000_000_000) as libc::time_t,
             tv_nsec: (nanos % 1_000_000_000) as libc::c_long,
         };
         let spec = libc::itimerspec { it_interval: part, it_value: part };
-        // SAFETY: the timer exists, because `begin` created it and `end` has not been called.
+        // SAFETY: the timer exists. It is deleted by the same thread after `has_timer` is false.
         unsafe { libc::timer_settime(self.timer.load(Relaxed), 0, &spec, ptr::null_mut()) };
     }
 

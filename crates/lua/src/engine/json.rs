@@ -21,6 +21,12 @@ use super::cjson::Rules;
 pub(super) const DEPTH_MAX: usize = 100;
 /// Maximum number of bytes of a text that is written.
 const TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Bytes that are escaped between two checks of the budget.
+const ESCAPES_PER_CHECK: u32 = 4096;
+/// The error of a callback that is being stopped.
+const OVER_BUDGET: &str = "the callback exceeds its budget";
+/// The error of a longer text.
+const TOO_LONG: &str = "the JSON text would exceed 16 MiB";
 /// Values of one array, or names and values of one object, that are kept on the stack until their table is created. A native
 /// function has 8,000 stack slots, enough for `DEPTH_MAX` levels.
 const COLLECTED_MAX: usize = 32;
@@ -96,10 +102,10 @@ impl Writer<'_> {
         if self.values.is_multiple_of(BUDGET_EVERY)
             && self.call.guard().spend(u64::from(BUDGET_EVERY))
         {
-            return Err("the callback exceeds its budget");
+            return Err(OVER_BUDGET);
         }
         if self.out.len() - self.start > TEXT_BYTES_MAX {
-            return Err("the JSON text would exceed 16 MiB");
+            return Err(TOO_LONG);
         }
         let l = self.call.l;
         // SAFETY: the caller guarantees the index; strings stay on the stack while they are read.
@@ -149,10 +155,13 @@ impl Writer<'_> {
         if self.rules.is_none() && !bytes.is_ascii() && core::str::from_utf8(bytes).is_err() {
             return Err("a string that is not UTF-8 cannot be written as JSON");
         }
+        if self.out.len() - self.start + bytes.len() > TEXT_BYTES_MAX {
+            return Err(TOO_LONG);
+        }
         let out = &mut *self.out;
         out.reserve(bytes.len() + 2);
         out.push(b'"');
-        let mut from = 0;
+        let (mut from, mut escaped) = (0, 0_u32);
         let has_slashes = self.rules.is_some_and(|rules| rules.escapes_slash);
         let next = |rest: &[u8]| match has_slashes {
             true => position(rest, |byte| is_special(byte) | (byte == 0x7f) | (byte == b'/')),
@@ -178,6 +187,16 @@ impl Writer<'_> {
                 }
             }
             from += at + 1;
+            // A byte becomes up to six.
+            if out.len() - self.start > TEXT_BYTES_MAX {
+                return Err(TOO_LONG);
+            }
+            escaped += 1;
+            if escaped.is_multiple_of(ESCAPES_PER_CHECK)
+                && self.call.guard().spend(u64::from(ESCAPES_PER_CHECK))
+            {
+                return Err(OVER_BUDGET);
+            }
         }
         out.extend_from_slice(&bytes[from..]);
         out.push(b'"');

@@ -407,7 +407,7 @@ impl Engine {
                     format!("(the error is a value of the type {})", name.to_string_lossy())
                 }
             };
-            let excess = message.contains("not enough memory").then_some(Excess::Memory);
+            let excess = self.guard.has_refused_memory().then_some(Excess::Memory);
             let trace = if l == self.main { String::new() } else { traceback(self.main, l, 0) };
             Failure { excess, message, trace }
         }

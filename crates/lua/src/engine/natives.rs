@@ -14,7 +14,9 @@ use super::guard::Guard;
 use super::json;
 use crate::encoding;
 use crate::exchange::Part;
-use crate::host::{ClientId, Host, Level, RemoteClient, ScriptRequestId, TOO_MUCH};
+use crate::host::{
+    ClientId, Host, Level, OUTPUT_BYTES_MAX, RemoteClient, ScriptRequestId, TOO_MUCH,
+};
 use crate::outgoing::Parts;
 use crate::pattern::{self, Capture};
 use crate::schedule::{Cancelled, JobId, Wait, span_of};
@@ -35,6 +37,7 @@ pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
     (c"fact", fact),
     (c"log", log),
     (c"is_waiting", is_waiting),
+    (c"cancel_wait", cancel_wait),
     (c"now", now),
     (c"elapsed", elapsed),
     (c"memory", memory),
@@ -287,6 +290,12 @@ natives! {
     fn is_waiting(call) {
         call.push_boolean(call.host().wait != Wait::Nothing);
         1
+    }
+
+    /// () Ends the wait of the coroutine that was suspended last: it continues without a result.
+    fn cancel_wait(call) {
+        call.host().cancel_wait();
+        0
     }
 
     /// () -> seconds since 1970.
@@ -626,7 +635,9 @@ natives! {
             return call.fail("the response has ended");
         };
         let start = out.len();
+        let room = OUTPUT_BYTES_MAX.saturating_sub(call.host().outbox.bytes.len());
         let result = json::encode(call, 3, &mut out);
+        let result = result.and_then(|()| if out.len() > room { Err(TOO_MUCH) } else { Ok(()) });
         if result.is_err() {
             out.truncate(start);
         }

@@ -39,6 +39,9 @@ end
 local INTEGER_MAX = 2147483647
 local INVALID = { [false] = 0, [true] = 1, null = 2, on = 1, off = 0 }
 
+-- Scripts for lua-cjson compare and set this metatable.
+P.array_meta.__metatable = nil
+
 local function json_module(is_safe)
   local settings = { encode_empty_table_as_object = true, encode_number_precision = 14, encode_max_depth = 1000,
     decode_max_depth = 1000, encode_escape_forward_slash = true, decode_array_with_array_mt = false, encode_keep_buffer = true,

@@ -5,17 +5,39 @@ local type, tostring, error, pairs, tonumber, setmetatable, rawget = type, tostr
 local concat, lower, sub = table.concat, string.lower, string.sub
 local ngx, G, find, unescape, escape = P.ngx, P.G, native.find, native.unescape, native.escape
 local current, state_of_run, decode_args = P.ngx_current, P.ngx_state, P.ngx_decode_args
-local gsub, match = G.string.gsub, G.string.match
+local gsub, gmatch, match = G.string.gsub, G.string.gmatch, G.string.match
 
 local req = {}
 ngx.req = req
 
 -- The parts of a request as the script has changed them: the method, the path, the query, the fields.
 local function method_of(state) return state.method or state.request.method end
+
+-- A decoded path without the segments `.` and `..` and without empty ones: scripts compare it with the paths that they protect.
+local function normalized(path)
+  if not (match(path, "/%.?%.?/") or match(path, "/%.%.?$")) then return path end
+  local segments = {}
+  for segment in gmatch(path, "[^/]+") do
+    if segment == ".." then
+      segments[#segments] = nil
+    elseif segment ~= "." then
+      segments[#segments + 1] = segment
+    end
+  end
+  local is_folder = match(path, "/%.?%.?$") and #segments > 0
+  return "/" .. concat(segments, "/") .. (is_folder and "/" or "")
+end
+
 local function uri_of(state)
   if state.uri then return state.uri end
-  return unescape(state.request.path, false)
+  return normalized(unescape(state.request.path, false))
 end
+-- The target as received; `state.target` keeps it once the script changes the path or the query.
+local function target_of(state)
+  local query = state.request.query_string
+  return state.target or state.request.path .. (query and "?" .. query or "")
+end
+
 local function args_of(state)
   if state.args ~= nil then return state.args or nil end
   return state.request.query_string
@@ -58,10 +80,25 @@ function req.get_headers(most, is_raw)
   return setmetatable(fields, Fields)
 end
 
+-- Scripts for OpenResty set or remove these; Tidegate keeps them true by itself.
+local OF_CONNECTION = { connection = true, ["content-length"] = true, expect = true, host = true, ["http2-settings"] = true,
+  ["keep-alive"] = true, ["max-forwards"] = true, ["proxy-connection"] = true, te = true, trailer = true,
+  ["transfer-encoding"] = true, upgrade = true, via = true }
+
 local function set_field(state, name, value)
   if type(name) ~= "string" then P.wrong("set_header", 1, "string", name) end
   value = P.ngx_field_value(value)
-  if state.is_hook then state.request:set_header(name, value) end
+  if state.is_hook then
+    local key = gsub(lower(name), "_", "-")
+    if key == "host" and type(value) == "string" then
+      state.request:set_host(value)
+    elseif OF_CONNECTION[key] then
+      ngx.log(ngx.WARN, "the field " .. name .. " of the request is not changed: Tidegate controls the framing and the connection")
+      return
+    else
+      state.request:set_header(name, value)
+    end
+  end
   fields_of(state)[lower(name)] = value
 end
 function req.set_header(name, value) set_field(current(), name, value) end
@@ -109,6 +146,7 @@ function req.set_uri(uri, jumps)
   if type(uri) ~= "string" then P.wrong("set_uri", 1, "string", uri) end
   if uri == "" then error("attempt to use zero-length uri", 2) end
   if jumps then error("ngx.req.set_uri cannot choose another route", 2) end
+  state.target = target_of(state)
   if state.is_hook then state.request:set_path(encode_path(uri)) end
   state.uri = uri
 end
@@ -119,6 +157,7 @@ local function query_of(name, args)
 end
 local function set_args(state, query)
   if query == "" then query = nil end
+  state.target = target_of(state)
   if state.is_hook then state.request:set_query(query) end
   state.args = query or false
 end
@@ -177,10 +216,7 @@ local function joined(value) return type(value) == "table" and concat(value, ", 
 local variables = {
   uri = uri_of,
   document_uri = uri_of,
-  request_uri = function(state)
-    local query = state.request.query_string
-    return state.request.path .. (query and "?" .. query or "")
-  end,
+  request_uri = function(state) return target_of(state) end,
   args = args_of,
   query_string = args_of,
   is_args = function(state) return args_of(state) and "?" or "" end,

@@ -31,8 +31,40 @@ end
 -- Strings ---------------------------------------------------------------------------------------------------------
 
 local lib_string = {}
-for _, name in ipairs { "byte", "char", "format", "len", "lower", "rep", "reverse", "sub", "upper" } do
+for _, name in ipairs { "byte", "char", "len", "lower", "reverse", "sub", "upper" } do
   lib_string[name] = string[name]
+end
+
+-- Tables are converted here: the function in C would call `__tostring`, which can format again and so fill the thread's stack.
+local format = string.format
+local function converted(count, ...)
+  local arguments = { ... }
+  for at = 1, count do
+    if type(arguments[at]) == "table" then arguments[at] = tostring(arguments[at]) end
+  end
+  return unpack(arguments, 1, count)
+end
+-- The error names the line of the script.
+local function formatted(ok, text)
+  if ok then return text end
+  error((lib_string.gsub(text, "to '%?'", "to 'format'", 1)), 3)
+end
+function lib_string.format(pattern, ...)
+  local count = select("#", ...)
+  for at = 1, count do
+    if type((select(at, ...))) == "table" then
+      local text = formatted(pcall(format, pattern, converted(count, ...)))
+      return text
+    end
+  end
+  local text = formatted(pcall(format, pattern, ...))
+  return text
+end
+
+-- The function in C counts to `n`, also for a string without bytes.
+function lib_string.rep(s, n, separator)
+  if s == "" and (separator == nil or separator == "") then return "" end
+  return rep(s, n, separator)
 end
 
 local function raise(from, err, ...)
@@ -175,8 +207,20 @@ string_meta.__metatable = false
 -- Other libraries -------------------------------------------------------------------------------------------------
 
 local lib_table = {}
-for _, name in ipairs { "concat", "foreach", "foreachi", "getn", "insert", "maxn", "move", "remove" } do
+for _, name in ipairs { "concat", "foreach", "foreachi", "getn", "maxn", "move", "remove" } do
   lib_table[name] = table[name]
+end
+
+-- The function in C counts from the length down to the position, where no budget stops it.
+local insert = table.insert
+function lib_table.insert(t, ...)
+  if select("#", ...) == 2 then
+    local position = tonumber((...))
+    if position and not (position >= 1 and position < 2 ^ 31) then
+      error("bad argument #2 to 'insert' (position out of bounds)", 2)
+    end
+  end
+  return insert(t, ...)
 end
 
 local function is_less(a, b) return a < b end
@@ -253,14 +297,55 @@ end
 -- Coroutines: an operation that waits suspends every coroutine between the one that waits and the callback's own.
 local create, resume, status, running, yield =
   coroutine.create, coroutine.resume, coroutine.status, coroutine.running, coroutine.yield
-local is_waiting = native.is_waiting
+local isyieldable = coroutine.isyieldable
+local is_waiting, cancel_wait = native.is_waiting, native.cancel_wait
+local CANNOT_WAIT = "functions that wait cannot be used here (such as in the error handler of xpcall)"
+
+-- How many coroutines may resume each other. Each of them takes a part of the thread's stack, whose end would end the process.
+local NESTING_MAX = 200
+-- The coroutines of the script, each with the number of coroutines that it was resumed within; false while it waits for an
+-- operation: what others passed to it would be taken for the result.
+local depths = setmetatable({}, { __mode = "k" })
+
+local function new_coroutine(f)
+  local co = create(f)
+  depths[co] = 0
+  return co
+end
+
+-- Notes that the running coroutine resumes another. Returns why it cannot, or nil.
+local function enter(co)
+  local depth = depths[co]
+  -- It waits, or is that of a callback.
+  if not depth then return "cannot resume non-suspended coroutine" end
+  local next_depth = (depths[running()] or 0) + 1
+  if next_depth > NESTING_MAX then return "C stack overflow" end
+  if depth ~= next_depth then depths[co] = next_depth end
+end
 
 -- The value that a coroutine yields to leave the phase of its request. The enclosing coroutines of the script yield it, too.
 local LEFT = {}
 
+local continue
+
+-- A coroutine waits: suspends the one that has resumed it, too, unless that one cannot be suspended.
+local function wait_for(co)
+  if not isyieldable() then
+    cancel_wait()
+    return resume(co, false, CANNOT_WAIT)
+  end
+  local depth = depths[co]
+  depths[co] = false
+  return continue(co, depth, yield())
+end
+function continue(co, depth, ...)
+  depths[co] = depth
+  return resume(co, ...)
+end
+
 local function pass(co, ok, ...)
   if ok and status(co) == "suspended" then
-    if is_waiting() then return pass(co, resume(co, yield())) end
+    if is_waiting() then return pass(co, wait_for(co)) end
     if (...) == LEFT then return yield(LEFT) end
   end
   return ok, ...
@@ -269,17 +354,22 @@ end
 -- Runs a coroutine that may be left: returns true once it has ended or is left, or false and its error.
 local function run_phase(co, ok, ...)
   if ok and status(co) == "suspended" then
-    if is_waiting() then return run_phase(co, resume(co, yield())) end
+    if is_waiting() then return run_phase(co, wait_for(co)) end
     if (...) ~= LEFT then return false, "attempt to yield outside of a coroutine" end
     return true
   end
   return ok, ...
 end
 
-local lib_coroutine = { create = create, status = status, running = running, yield = yield }
-if coroutine.isyieldable then lib_coroutine.isyieldable = coroutine.isyieldable end
+local lib_coroutine = { status = status, running = running, yield = yield, isyieldable = isyieldable }
+function lib_coroutine.create(f)
+  if type(f) ~= "function" then wrong("create", 1, "function", f) end
+  return new_coroutine(f)
+end
 function lib_coroutine.resume(co, ...)
   if type(co) ~= "thread" then wrong("resume", 1, "coroutine", co) end
+  local err = enter(co)
+  if err then return false, err end
   return pass(co, resume(co, ...))
 end
 local function unwrap(ok, ...)
@@ -290,8 +380,12 @@ local function unwrap(ok, ...)
 end
 function lib_coroutine.wrap(f)
   if type(f) ~= "function" then wrong("wrap", 1, "function", f) end
-  local co = create(f)
-  return function(...) return unwrap(pass(co, resume(co, ...))) end
+  local co = new_coroutine(f)
+  return function(...)
+    local err = enter(co)
+    if err then error(err, 2) end
+    return unwrap(pass(co, resume(co, ...)))
+  end
 end
 
 -- Environments and modules ----------------------------------------------------------------------------------------
@@ -319,7 +413,9 @@ function G.setfenv(what, env)
     wrong("setfenv", 1, "function", what)
   end
   if raw_getfenv(what) == inner then error("'setfenv' cannot change the environment of this function", 2) end
-  return raw_setfenv(what, env)
+  -- Not a tail call, which would remove the frame of this function and so shift the levels.
+  local changed = raw_setfenv(what, env)
+  return changed
 end
 
 local function compile(source, name, env)
@@ -473,7 +569,9 @@ return {
   seal = function() is_sealed = true end,
   sealing_names = sealing_names,
   run_phase = function(f)
-    local co = create(f)
+    local co = new_coroutine(f)
+    local err = enter(co)
+    if err then return false, err end
     return run_phase(co, resume(co))
   end,
   leave_phase = function() return yield(LEFT) end,

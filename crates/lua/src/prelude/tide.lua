@@ -23,6 +23,8 @@ end
 function json.array(t)
   if t == nil then t = {} end
   if type(t) ~= "table" then wrong("tide.json.array", 1, "table", t) end
+  local meta = getmetatable(t)
+  if meta ~= nil and (meta == Array or meta == Array.__metatable) then return t end
   return setmetatable(t, Array)
 end
 

@@ -9,6 +9,9 @@ return {
     if path == "/sleep" then
       tide.sleep(0.05)
       response:finish("slept")
+    elseif path == "/turns" then
+      for _ = 1, 3 do tide.wait(tide.spawn(function() end)) end
+      response:finish("turned")
     elseif path == "/ticks" then
       while ticks < 3 do tide.sleep(0.01) end
       response:finish("ticked")

@@ -266,18 +266,13 @@ impl Worker {
 
     /// Delivers waiting broadcasts to the VMs in rotation, one to each VM, until the share of the turn is used up.
     pub(super) fn deliver_broadcasts<R: Reactor>(&mut self, reactor: &mut R) {
-        while self.lua.apps.has_broadcasts() {
-            for place in 0..self.lua.apps.len() {
-                if self.lua.share.is_used_up() {
-                    return;
-                }
-                let app = self.lua.apps.index_at(place);
-                if let Some(broadcast) = self.lua.apps.take_broadcast(app) {
-                    let Broadcast { channel, data } = &*broadcast;
-                    self.call_app(reactor, app, "a broadcast", None, |vm| {
-                        vm.broadcast(channel, data)
-                    });
-                }
+        while self.lua.apps.has_broadcasts() && !self.lua.share.is_used_up() {
+            let place = self.lua.next_broadcast % self.lua.apps.len().max(1);
+            self.lua.next_broadcast = place + 1;
+            let app = self.lua.apps.index_at(place);
+            if let Some(broadcast) = self.lua.apps.take_broadcast(app) {
+                let Broadcast { channel, data } = &*broadcast;
+                self.call_app(reactor, app, "a broadcast", None, |vm| vm.broadcast(channel, data));
             }
         }
     }

@@ -499,12 +499,21 @@ impl Worker {
         self.lua.share.renew();
         self.deliver_broadcasts(reactor);
         self.lua.share.renew();
-        for place in 0..self.lua.apps.len() {
-            let app = self.lua.apps.index_at(place);
-            while !self.lua.share.is_used_up() && self.resume_app(reactor, app) {}
-        }
+        self.resume_ready(reactor);
         self.arm_apps(reactor);
         self.settle(reactor);
+    }
+
+    /// Continues ready coroutines of the applications in rotation, one of each, until the share of the turn is used up. The next turn
+    /// begins where this one ended: no application that is always ready keeps the others waiting.
+    fn resume_ready<R: Reactor>(&mut self, reactor: &mut R) {
+        let mut idle = 0;
+        while idle < self.lua.apps.len() && !self.lua.share.is_used_up() {
+            let place = self.lua.next_ready % self.lua.apps.len();
+            self.lua.next_ready = place + 1;
+            let app = self.lua.apps.index_at(place);
+            idle = if self.resume_app(reactor, app) { 0 } else { idle + 1 };
+        }
     }
 
     /// `WorkerTimer::Lua` has expired.

@@ -36,6 +36,10 @@ pub(crate) struct LuaState {
     pub(crate) log_hooks: LogHooks,
     /// The rest of the time that callbacks may take in this turn, and the requests that wait for the next turn.
     pub(crate) share: TurnShare<ScriptedRequest>,
+    /// The place of the application whose coroutine continues next.
+    pub(crate) next_ready: usize,
+    /// The place of the application that gets a broadcast next.
+    pub(crate) next_broadcast: usize,
 }
 
 impl LuaState {
@@ -52,6 +56,8 @@ impl LuaState {
             response_hook: None,
             log_hooks: LogHooks::default(),
             share: TurnShare::new(LUA_SPAN_MAX),
+            next_ready: 0,
+            next_broadcast: 0,
         }
     }
 
