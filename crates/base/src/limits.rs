@@ -82,7 +82,7 @@ pub const MAILBOX_LENGTH_MAX: usize = 4096;
 /// Messages that a worker takes from its mailbox in one turn.
 pub const MAILS_PER_TURN_MAX: usize = 256;
 /// How much a worker does for the commands of one push client in a turn, and for mail about channels, in units of about
-/// a microsecond (`push/src/effort.rs`). A message that was begun is finished: it has 1,024 commands at most.
+/// a microsecond (`push/src/effort.rs`). The rest of a message, which has 1,024 commands at most, waits for its turn.
 pub const PUSH_EFFORT_PER_TURN_MAX: u32 = 512;
 /// The fewest streams that a client may have open on an HTTP/2 connection of a worker under load: more than the six
 /// connections that browsers open to a server of HTTP/1.1.

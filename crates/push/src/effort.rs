@@ -2,8 +2,12 @@
 //! In: commands, mail, the bytes of replies. Out: their effort, in units of about a microsecond. Never: uses a clock.
 //! Limits: set by the caller (`PUSH_EFFORT_PER_TURN_MAX` of the server).
 
+use std::sync::Arc;
+
 use crate::client::command::Command;
-use crate::mail::{Call, Mail, Reply};
+use crate::filter::Filter;
+use crate::mail::{Call, Mail, Reply, Subscribed};
+use crate::publication::Publication;
 
 /// A command or a message between workers that reads no list.
 const ORDINARY: u32 = 1;
@@ -13,6 +17,9 @@ const QUERY: u32 = 32;
 pub(crate) const SIGNATURE: u32 = 128;
 /// The bytes of replies that are encoded in the time of one unit.
 const BYTES_PER_UNIT: usize = 512;
+/// The bytes of tags that a condition of a filter tests in the time of one unit, and how many a tag counts in addition to its own.
+const TAG_BYTES_PER_UNIT: usize = 512;
+const TAG_COST_BYTES: usize = 16;
 /// The publications or clients that are encoded in the time of one unit.
 const ENTRIES_PER_UNIT: usize = 8;
 
@@ -39,6 +46,18 @@ pub fn of_replies(bytes: usize) -> u32 {
 #[must_use]
 pub fn of_decision(bytes: usize) -> u32 {
     ORDINARY.saturating_add(of_replies(bytes))
+}
+
+/// The effort of testing the recovered publications of a subscription with a filter.
+pub(crate) fn of_filter(filter: &Filter, subscribed: &Subscribed) -> u32 {
+    let publications = subscribed.recovered.iter().flat_map(|recovered| &recovered.publications);
+    let tag_bytes = |one: &Arc<Publication>| -> usize {
+        let tags = one.tags_of_audience().iter();
+        tags.map(|(name, value)| TAG_COST_BYTES + name.len() + value.len()).sum()
+    };
+    let bytes: usize = publications.map(|one| TAG_COST_BYTES + tag_bytes(one)).sum();
+    u32::try_from(filter.conditions().saturating_mul(bytes) / TAG_BYTES_PER_UNIT)
+        .unwrap_or(u32::MAX)
 }
 
 /// The effort of scanning a queue of this many messages.

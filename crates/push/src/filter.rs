@@ -125,6 +125,11 @@ impl Filter {
         size_of::<Self>() + self.root.cost_bytes()
     }
 
+    /// The number of conditions.
+    pub(crate) fn conditions(&self) -> usize {
+        self.root.conditions()
+    }
+
     /// Whether a subscription with this filter gets a message with these tags.
     #[must_use]
     pub fn admits(&self, tags: &Tags) -> bool {
@@ -180,6 +185,15 @@ impl Node {
             _ => return Err(Refused),
         };
         Ok(Self::Condition { key: key.as_str().into(), test })
+    }
+
+    /// The number of conditions.
+    fn conditions(&self) -> usize {
+        match self {
+            Self::All(nodes) | Self::Any(nodes) => nodes.iter().map(Self::conditions).sum(),
+            Self::Not(node) => node.conditions(),
+            Self::Condition { .. } => 1,
+        }
     }
 
     /// The memory of the node in addition to its own size.

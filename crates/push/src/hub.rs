@@ -569,15 +569,10 @@ impl<K: Copy + Eq> Hub<K> {
             Call::Instruct(instruction) => self.roster.accept(instruction).map(|()| Reply::Done),
             Call::Info { hub } => {
                 let subscriptions = self.local.subscriptions(hub);
-                let users = self.roster.users(hub);
+                let (clients, users) = (self.roster.clients(hub), self.roster.users(hub));
                 self.with(settings, hub, |owned, _| {
                     let channels = owned.in_use() as u32;
-                    Ok(Reply::Info(Counts {
-                        clients: subscriptions,
-                        users,
-                        subscriptions,
-                        channels,
-                    }))
+                    Ok(Reply::Info(Counts { clients, users, subscriptions, channels }))
                 })
             }
         };

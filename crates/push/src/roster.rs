@@ -69,6 +69,12 @@ impl<K: Copy> Roster<K> {
         self.users.get(usize::from(hub)).copied().unwrap_or_default()
     }
 
+    /// The number of clients of a hub.
+    #[must_use]
+    pub fn clients(&self, hub: u16) -> u32 {
+        self.clients.get(usize::from(hub)).map_or(0, |clients| clients.len() as u32)
+    }
+
     /// Removes a client that has left.
     pub fn leave(&mut self, hub: u16, user: &Arc<str>, client: ClientName) {
         let Some(clients) = self.clients.get_mut(usize::from(hub)) else { return };

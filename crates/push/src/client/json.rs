@@ -12,6 +12,9 @@ use crate::mail::Presence;
 use crate::position::Position;
 use crate::publication::{Content, Publication};
 
+/// The protocol's messages have 32 bits for a time to live.
+const TTL_SECONDS_MAX: u64 = u32::MAX as u64;
+
 /// Reads the first command of a message, or of the rest of a message. Also returns the length of the command in bytes, with the
 /// line break after it. Reads no byte after that, so that all commands of a message take time linear in its length.
 ///
@@ -85,7 +88,7 @@ pub(super) fn encode_push(out: &mut Vec<u8>, push: &Push<'_>) {
             out.extend_from_slice(b"{\"push\":{\"refresh\":{");
             if let Some(ttl) = ttl_seconds {
                 out.extend_from_slice(b"\"expires\":true");
-                encode_member(out, "ttl", *ttl);
+                encode_member(out, "ttl", (*ttl).min(TTL_SECONDS_MAX));
             }
             out.extend_from_slice(b"}}}");
         }
@@ -146,7 +149,7 @@ fn encode_connected(out: &mut Vec<u8>, id: u32, connected: &Connected<'_>) {
     encode_text(out, connected.version);
     if let Some(ttl) = connected.ttl_seconds {
         out.extend_from_slice(b",\"expires\":true");
-        encode_member(out, "ttl", ttl);
+        encode_member(out, "ttl", ttl.min(TTL_SECONDS_MAX));
     }
     if let Some(ping) = connected.ping_seconds {
         encode_member(out, "ping", ping);
@@ -200,7 +203,7 @@ fn encode_renewed(
             out.push(b',');
         }
         out.extend_from_slice(b"\"expires\":true");
-        encode_member(out, "ttl", ttl);
+        encode_member(out, "ttl", ttl.min(TTL_SECONDS_MAX));
     }
     out.extend_from_slice(b"}}");
 }
@@ -242,7 +245,7 @@ fn encode_joined_members(out: &mut Vec<u8>, joined: &Joined<'_>) {
             out.push(b',');
         }
         out.extend_from_slice(b"\"expires\":true");
-        encode_member(out, "ttl", ttl);
+        encode_member(out, "ttl", ttl.min(TTL_SECONDS_MAX));
     }
     if !joined.data.is_empty() {
         if out.len() > begun {

@@ -21,6 +21,7 @@ mod welcome;
 
 use std::sync::Arc;
 
+use tidegate_base::limits::PUSH_EFFORT_PER_TURN_MAX;
 use tidegate_config::model::{BackendEvent, Namespace};
 
 use crate::client::backend_requests::Backing;
@@ -221,8 +222,8 @@ impl Connection {
     }
 
     /// Handles a message of the client, or the rest of one. Appends replies to `out`. Returns how many bytes were handled;
-    /// if these are not all, the caller hands over the rest when no command waits (`is_waiting`) and a token may be verified
-    /// (`Context::may_verify`).
+    /// if these are not all, the caller hands over the rest when no command waits (`is_waiting`), a token may be verified
+    /// (`Context::may_verify`), and other clients had their turn after much effort (`PUSH_EFFORT_PER_TURN_MAX`).
     ///
     /// # Errors
     /// The client must be disconnected, after `out` was sent.
@@ -237,6 +238,9 @@ impl Connection {
         while (used < message.len() || self.handled.commands == 0) && !self.is_waiting() {
             if self.has_failed {
                 used = message.len();
+                break;
+            }
+            if used > 0 && context.effort >= PUSH_EFFORT_PER_TURN_MAX {
                 break;
             }
             let decoded = self.codec.decode_next(&message[used..]);
@@ -293,8 +297,10 @@ impl Connection {
         let result = if let Some(subscribe) = command.subscribe {
             self.subscribe(context, require(id)?, &subscribe, out)?
         } else if let Some(named) = command.unsubscribe {
+            let id = require(id)?;
+            self.answer_overtaken(&named.channel, out);
             self.unsubscribe(context, &named.channel);
-            self.codec.encode_answer(out, require(id)?, &Answer::Unsubscribed);
+            self.codec.encode_answer(out, id, &Answer::Unsubscribed);
             Ok(())
         } else if let Some(publish) = command.publish {
             self.publish(context, require(id)?, &publish, out)
@@ -500,7 +506,10 @@ impl Connection {
             return self.codec.encode_error(out, id, Error::UnrecoverablePosition);
         }
         let filter = subscription.features.as_ref().and_then(|features| features.filter.as_ref());
-        let kept = filter.map(|filter| filtered(filter, reply));
+        let kept = filter.map(|filter| {
+            context.effort = context.effort.saturating_add(effort::of_filter(filter, reply));
+            filtered(filter, reply)
+        });
         let reply = kept.as_ref().unwrap_or(reply);
         let is_empty = |one: &Recovered| one.publications.is_empty();
         let since = waiting
@@ -615,6 +624,14 @@ impl Connection {
         self.codec.encode_push(out, &Push::Unsubscribed { channel, code, reason });
         self.unsubscribe(context, channel);
         Ok(())
+    }
+
+    /// Answers the command that has asked for a subscription, if the owner has not confirmed it: the client ends it.
+    fn answer_overtaken(&self, channel: &str, out: &mut Vec<u8>) {
+        let waiting = self.subscriptions.get(channel).and_then(|known| known.waiting.as_ref());
+        if let Some(Asker::Client(id)) = waiting.map(|waiting| &waiting.asker) {
+            self.codec.encode_error(out, *id, Error::TooManyRequests);
+        }
     }
 
     fn remove_subscription(&mut self, channel: &str) -> Option<Subscription> {

@@ -85,6 +85,7 @@ impl Worker {
         let was_stale = self.push.sessions.find(id).is_some_and(PushSession::is_stale);
         let mut out = self.buffers.take();
         let room = self.room_of_client(reactor, id);
+        let effort_before = self.push.effort();
         let result = self.with_client(reactor, id, room, |connection, context| {
             connection.receive(context, message.bytes(), &mut out)
         });
@@ -98,7 +99,7 @@ impl Worker {
         match result {
             Some(Ok(used)) if used < message.bytes().len() => {
                 self.keep_commands(id, Piece::new(message.bytes()[used..].into()));
-                self.await_token_turn(id);
+                self.await_push_turn(id, effort_before);
             }
             Some(Err(disconnect)) => self.disconnect(reactor, socket, disconnect),
             Some(Ok(_)) | None => {}

@@ -361,6 +361,7 @@ impl Worker {
     fn run_commands<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>, mut piece: Piece) {
         let mut out = self.buffers.take();
         let room = self.room_of_client(reactor, id);
+        let effort_before = self.push.effort();
         let result = self.with_client(reactor, id, room, |connection, context| {
             connection.receive(context, &piece.data[piece.used..], &mut out)
         });
@@ -372,7 +373,7 @@ impl Worker {
                 piece.used += used;
                 if piece.used < piece.data.len() {
                     self.keep_commands(id, piece);
-                    self.await_token_turn(id);
+                    self.await_push_turn(id, effort_before);
                 }
             }
             None => return,
@@ -388,6 +389,24 @@ impl Worker {
         let waiting = self.push.commands.entry(Key::of_session(id)).or_default();
         waiting.bytes += rest.cost_bytes();
         waiting.pieces.push_front(rest);
+        self.push.lets_commands_wait = true;
+    }
+
+    /// Lets a session wait for its turn whose commands have taken much effort since `effort_before`, or whose next command has a
+    /// token.
+    pub(super) fn await_push_turn(&mut self, id: Id<PushSession>, effort_before: u32) {
+        if !self.push.must_pause(effort_before) {
+            return self.await_token_turn(id);
+        }
+        let PushState { sessions, commands, share, .. } = &mut self.push;
+        let Some(session) = sessions.find(id).filter(|session| !session.is_waiting()) else {
+            return;
+        };
+        if let Some(waiting) = commands.get_mut(&Key::of_session(id))
+            && !core::mem::replace(&mut waiting.is_listed, true)
+        {
+            share.put_off(session.requester.sock, id);
+        }
     }
 
     /// Lets a session wait for its turn whose next command has a token, unless a command before it waits.

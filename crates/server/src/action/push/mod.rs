@@ -316,7 +316,12 @@ impl PushState {
             let waits = self.post.as_ref().map_or(0, |post| post.mailbox.len());
             waits >= PUSH_MAILS_MAX / 2 || self.hub.is_congested()
         };
-        self.effort.wrapping_sub(effort_before) >= PUSH_EFFORT_PER_TURN_MAX || is_much_mail()
+        self.must_pause(effort_before) || is_much_mail()
+    }
+
+    /// Whether the commands since `effort_before` have taken so much effort that other clients are served first.
+    fn must_pause(&self, effort_before: u32) -> bool {
+        self.effort.wrapping_sub(effort_before) >= PUSH_EFFORT_PER_TURN_MAX
     }
 
     /// The worker's figures of each hub.
