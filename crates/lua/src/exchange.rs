@@ -99,6 +99,8 @@ pub(crate) fn check_reply_field(name: &[u8], value: Option<&[u8]>) -> Result<(),
 pub(crate) enum Response {
     /// Nothing was sent.
     Expected,
+    /// A server has responded. Nothing was sent, and the script changes that response instead of making one.
+    Relayed,
     /// The head was sent.
     Begun,
     /// The response is complete.
@@ -380,7 +382,9 @@ impl ScriptRequest {
     /// The request, if it can still be changed.
     fn changeable(&mut self) -> Result<&mut Access, &'static str> {
         match self.response {
-            Response::Expected => self.access.as_mut().ok_or("only on_access can change a request"),
+            Response::Expected | Response::Relayed => {
+                self.access.as_mut().ok_or("only on_access can change a request")
+            }
             Response::Begun | Response::Ended => Err("the request already has a response"),
         }
     }

@@ -545,7 +545,9 @@ impl Host {
         let Some(mut exchange) = self.exchanges.remove(id) else { return };
         match exchange.response {
             Response::Ended => self.schedule.detach(exchange.task),
-            Response::Expected | Response::Begun => self.schedule.cancel(exchange.task),
+            Response::Expected | Response::Relayed | Response::Begun => {
+                self.schedule.cancel(exchange.task);
+            }
         }
         self.schedule.wake_all(&exchange.waiters, Wake::Ended);
         if let Some(flow) = &exchange.flow {
@@ -627,8 +629,10 @@ impl Host {
     pub(crate) fn write(&mut self, id: ScriptRequestId, data: &[u8]) -> Result<(), &'static str> {
         let total = self.outbox.bytes.len() + data.len();
         let exchange = self.exchanges.get_mut(id).ok_or(ENDED)?;
-        if exchange.response == Response::Ended {
-            return Err(ENDED);
+        match exchange.response {
+            Response::Expected | Response::Begun => {}
+            Response::Relayed => return Err(OF_SERVER),
+            Response::Ended => return Err(ENDED),
         }
         if total + exchange.written.len() > OUTPUT_BYTES_MAX {
             return Err(TOO_MUCH);
@@ -642,7 +646,7 @@ impl Host {
     /// Takes the part of a body that was written and not sent. The caller appends to it and puts it back.
     pub(crate) fn take_written(&mut self, id: ScriptRequestId) -> Option<Vec<u8>> {
         let exchange = self.exchanges.get_mut(id)?;
-        let is_open = exchange.response != Response::Ended;
+        let is_open = matches!(exchange.response, Response::Expected | Response::Begun);
         is_open.then(|| core::mem::take(&mut exchange.written))
     }
 
@@ -667,6 +671,7 @@ impl Host {
         let exchange = exchanges.get_mut(id).ok_or(ENDED)?;
         match exchange.response {
             Response::Ended => return Err(ENDED),
+            Response::Relayed => return Err(OF_SERVER),
             Response::Expected => {
                 exchange.is_touched = true;
                 exchange.set_default_type(b"text/plain; charset=utf-8");
@@ -692,6 +697,7 @@ impl Host {
         let tag = exchange.tag;
         match exchange.response {
             Response::Ended => return Err(ENDED),
+            Response::Relayed => return Err(OF_SERVER),
             Response::Expected => {
                 if !exchange.written.is_empty() {
                     exchange.set_default_type(b"text/plain; charset=utf-8");
@@ -716,6 +722,7 @@ impl Host {
         let exchange = self.exchanges.get_mut(id).ok_or(ENDED)?;
         match exchange.response {
             Response::Ended => return Err(ENDED),
+            Response::Relayed => return Err(OF_SERVER),
             Response::Expected | Response::Begun if exchange.flow.is_some() => {
                 return Err(HEAD_SENT);
             }
@@ -768,5 +775,7 @@ impl Host {
 
 /// The error of an operation on a response that is complete or whose client has left.
 const ENDED: &str = "the response has ended";
+/// The error of a response to a request that a server has answered.
+const OF_SERVER: &str = "a server has responded: on_response can only change its head";
 /// The error of a change of a head that was sent.
 const HEAD_SENT: &str = "the head of the response has been sent";

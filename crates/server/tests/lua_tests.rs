@@ -212,6 +212,33 @@ fn bodies_of_servers_pass_the_hook_in_pieces() {
 }
 
 #[test]
+fn heads_of_servers_wait_for_the_hook() {
+    let app = "return {
+            on_response = function(request, response)
+                if request.path == '/late' then tide.sleep(61) end
+                if request.path == '/error' then tide.sleep(1) error('it fails') end
+                local socket = tide.tcp()
+                socket:connect('plans')
+                socket:send(request.path .. '\\n')
+                response:set_header('X-Plan', socket:receive())
+                if request.path == '/kept' then response:keep_body() end
+            end,
+            on_body = function(request, body) body:write((body:read_all():upper())) end }";
+    let tests = "local test = tide.test
+        return { a = function()
+            test.tcp(function(server) tide.sleep(2) server:send('plan of ' .. server:receive() .. '\\n') end)
+            local response = test.response{ path = '/a', response = { body = { 'a', 'b' } } }
+            test.equal({ response:header('X-Plan'), response.body }, { 'plan of /a', 'AB' })
+            response = test.response{ path = '/kept', response = { body = 'abc' } }
+            test.equal({ response:header('X-Plan'), response.body }, { 'plan of /kept', 'abc' })
+            test.equal(test.response{ path = '/late', response = { body = 'a' } }.status, 504)
+            response = test.response{ path = '/error', response = { body = 'a' } }
+            test.equal({ response.status, response.body }, { 500, '' })
+        end }";
+    pass("heads", app, tests);
+}
+
+#[test]
 fn test_simulates_the_servers_of_sockets() {
     let app = "local function ask(line)
             local socket = tide.tcp()

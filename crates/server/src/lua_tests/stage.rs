@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, VecDeque};
 use serde_json::{Value, json};
 use tidegate_base::{Moment, Span};
 use tidegate_lua::{
-    CallbackEnd, CallbackOwner, ClientId, ClientName, Effect, Failure, Handler, OperationId,
-    Origin, Outbox, ReplyHead, Resumed, Rewritten, ScriptRequestId, TEST, Vm, fields_of,
+    CallbackEnd, CallbackOwner, ClientId, ClientName, Effect, Excess, Failure, Handler,
+    OperationId, Origin, Outbox, ReplyHead, Resumed, Rewritten, ScriptRequestId, TEST, Vm,
+    fields_of,
 };
 use tidegate_wire::http1::{HeadDecoder, HeadLimits, ResponseLimits};
 use tidegate_wire::message::{FieldStorage, RequestKind, ResponseStorage};
@@ -31,6 +32,8 @@ struct Request {
     operation: OperationId,
     /// `on_access` decides about it.
     is_access: bool,
+    /// Its `on_response` waits.
+    is_held: bool,
     /// The names of the pools that may be chosen.
     pools: Vec<String>,
     status: u16,
@@ -403,8 +406,18 @@ impl Stage {
         let exchange = self.open(arguments, data, tag, is_access)?;
         let pools = names_in(&arguments["pools"]);
         let (status, fields, body, pieces) = (0, Vec::new(), Vec::new(), VecDeque::new());
-        let request =
-            Request { exchange, operation, is_access, pools, status, fields, body, pieces };
+        let is_held = false;
+        let request = Request {
+            exchange,
+            operation,
+            is_access,
+            is_held,
+            pools,
+            status,
+            fields,
+            body,
+            pieces,
+        };
         self.requests.insert(tag, request);
         let verdict = if is_access { self.vm.access(exchange) } else { self.vm.request(exchange) };
         self.note_request(tag, verdict);
@@ -438,14 +451,44 @@ impl Stage {
                 CallbackEnd::Done
             }
         };
-        let failure = self.note_failure("on_response", &verdict);
+        let pieces = pieces_of(&arguments["response"]["pieces"], data);
+        if verdict == CallbackEnd::Waiting {
+            let (tag, is_access, is_held) = (self.take_tag(), false, true);
+            let (status, fields, body, pools) = (0, Vec::new(), Vec::new(), Vec::new());
+            let request = Request {
+                exchange,
+                operation,
+                is_access,
+                is_held,
+                pools,
+                status,
+                fields,
+                body,
+                pieces,
+            };
+            self.requests.insert(tag, request);
+            self.vm.hold_response(exchange, tag);
+            return Ok(());
+        }
+        self.pass_head(operation, exchange, (&verdict, pieces))
+    }
+
+    /// `on_response` has ended.
+    fn pass_head(
+        &mut self,
+        operation: OperationId,
+        exchange: ScriptRequestId,
+        (verdict, pieces): (&CallbackEnd, VecDeque<Vec<u8>>),
+    ) -> Result<(), String> {
+        let failure = self.note_failure("on_response", verdict);
         let Some(reply) = self.vm.take_reply(exchange).filter(|_| failure.is_none()) else {
+            let is_late = failure.as_ref().is_some_and(|it| it.excess == Some(Excess::Wait));
+            let status = if is_late { 504 } else { 500 };
             let message = failure.map(|failure| failure.message).unwrap_or_default();
             self.vm.close_request(exchange);
-            self.complete(operation, &json!({ "status": 500, "error": message }), b"");
+            self.complete(operation, &json!({ "status": status, "error": message }), b"");
             return Ok(());
         };
-        let pieces = pieces_of(&arguments["response"]["pieces"], data);
         self.pass_body(operation, (exchange, reply), pieces)
     }
 
@@ -467,9 +510,18 @@ impl Stage {
             fields.extend_from_slice(&[name.as_bytes(), b": ", value, b"\n"].concat());
         }
         let (tag, status, body) = (self.take_tag(), reply.status, Vec::new());
-        let (is_access, pools) = (false, Vec::new());
-        let mut request =
-            Request { exchange, operation, is_access, pools, status, fields, body, pieces };
+        let (is_access, is_held, pools) = (false, false, Vec::new());
+        let mut request = Request {
+            exchange,
+            operation,
+            is_access,
+            is_held,
+            pools,
+            status,
+            fields,
+            body,
+            pieces,
+        };
         if !is_changed {
             request.body = core::mem::take(&mut request.pieces).into_iter().flatten().collect();
             self.requests.insert(tag, request);
@@ -487,6 +539,9 @@ impl Stage {
     fn feed_bodies(&mut self) -> bool {
         let mut is_fed = false;
         for request in self.requests.values_mut() {
+            if request.is_held {
+                continue;
+            }
             let Some(piece) = request.pieces.pop_front() else { continue };
             self.vm.feed_body(request.exchange, &piece);
             if request.pieces.is_empty() {
@@ -499,6 +554,17 @@ impl Stage {
 
     /// A handler of a request has ended or waits.
     fn note_request(&mut self, tag: u64, verdict: CallbackEnd) {
+        if verdict != CallbackEnd::Waiting
+            && self.requests.get(&tag).is_some_and(|request| request.is_held)
+            && let Some(held) = self.requests.remove(&tag)
+        {
+            self.carry_out();
+            let passed = self.pass_head(held.operation, held.exchange, (&verdict, held.pieces));
+            if let Err(why) = passed {
+                self.vm.complete(0, held.operation, Err(&why));
+            }
+            return;
+        }
         let failure = self.note_failure("the request", &verdict);
         // Its response, if there is one.
         self.carry_out();

@@ -1,4 +1,4 @@
--- The hook of the seeded simulation: lets every request pass, some after a wait, and every response.
+-- The hook of the seeded simulation: lets every request and every response pass, some after a wait.
 local count, ended = 0, 0
 return {
   on_access = function(request)
@@ -8,6 +8,8 @@ return {
   end,
   on_response = function(request, response)
     assert(request.method and response.status >= 200)
+    count = count + 1
+    if count % 4 == 0 then tide.sleep(count % 6 / 100) end
     response:set_header("X-Absent", nil)
   end,
   on_log = function(record)

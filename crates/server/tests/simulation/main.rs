@@ -27,6 +27,7 @@ mod lua;
 mod lua_bodies;
 mod lua_channels;
 mod lua_datagrams;
+mod lua_heads;
 mod lua_lookups;
 mod lua_queues;
 mod lua_reload;

@@ -5,7 +5,7 @@
 //!
 //! - `state.rs`: what a worker holds of all applications
 //! - `socket.rs`, `mail.rs`: WebSocket connections, and messages between workers
-//! - `hook.rs`, `response.rs`, `body.rs`: hooks on requests and responses of other actions
+//! - `hook.rs`, `response.rs`, `held.rs`, `body.rs`: hooks on requests and responses of other actions
 //! - `request.rs`, `tcp.rs`, `datagrams.rs`, `lookups.rs`: requests, sockets and lookups that applications begin
 //! - `reload.rs`: new code; `relief.rs`: an application that has used up its memory
 //!
@@ -13,6 +13,7 @@
 
 pub(crate) mod body;
 mod datagrams;
+mod held;
 mod hook;
 pub(crate) mod lookups;
 pub(crate) mod mail;
@@ -71,7 +72,7 @@ pub(crate) struct ScriptedRequest {
     values: Vec<u8>,
     /// The context of a request of `on_access`; `None` for other handlers.
     hook: Option<Hook>,
-    /// The response of a request of `on_body`; `None` for other handlers.
+    /// The response of a request of `on_body`, or of `on_response` that waits; `None` for other handlers.
     body_hook: Option<Box<BodyHook>>,
 }
 
@@ -113,7 +114,7 @@ impl ScriptedRequest {
         }
     }
 
-    /// A request of `on_body`, which the VM knows.
+    /// A request of `on_body`, or of `on_response` that waits, which the VM knows.
     pub(super) fn of_body(
         requester: Requester,
         app: usize,
@@ -131,6 +132,16 @@ impl ScriptedRequest {
             hook: None,
             body_hook: Some(Box::new(body_hook)),
         }
+    }
+
+    /// Whether `on_response` of the request waits.
+    pub(super) fn holds_head(&self) -> bool {
+        self.body_hook.as_ref().is_some_and(|hook| hook.held.is_some())
+    }
+
+    /// Keeps the values for the edits of a response whose head is held.
+    pub(super) fn keep_values(&mut self, values: Vec<u8>) {
+        self.values = values;
     }
 
     /// The response of a request of `on_body`.
@@ -304,6 +315,9 @@ impl Worker {
         // The response may be complete.
         let Some(request) = self.lua.requests.find(id) else { return };
         let (to, hook) = (request.requester, request.hook);
+        if request.holds_head() {
+            return self.end_held_hook(reactor, id, to, verdict);
+        }
         match (verdict, hook) {
             // The running action is the exchange, or already the request.
             (Some(CallbackEnd::Waiting), None) if request.body_hook.is_some() => {}
@@ -675,7 +689,7 @@ impl Worker {
     /// Makes the values of a request those of the response that begins now.
     pub(super) fn recall_scripted(&mut self, id: Id<ScriptedRequest>) {
         let Some(request) = self.lua.requests.find_mut(id) else { return };
-        if request.body_hook.is_some() {
+        if request.body_hook.is_some() && !request.holds_head() {
             // Its response has begun.
             return;
         }
