@@ -387,6 +387,24 @@ function hub:disconnect(arguments) end
 ---@return integer? code
 function hub:refresh(arguments) end
 
+---An event of a client of a push hub, in `on_push`.
+---@class tide.PushEvent
+---@field hub string
+---@field type "connect"|"refresh"|"subscribe"|"publish"|"sub_refresh"|"rpc"|"disconnect"|"channel_empty"
+---@field client? string
+---@field transport? string
+---@field protocol? "json"|"protobuf"
+---@field user? string Not for `connect`.
+---@field meta? any What the result of `connect` has kept.
+---@field channel? string
+---@field method? string For `rpc`.
+---@field data? any
+---@field name? string The client's library, for `connect`.
+---@field version? string
+---@field time_ms? integer For `channel_empty`.
+---@field address? string The client's address.
+---@field headers? table<string, string|string[]> Those of the client's first request that the setting `headers` lists.
+
 ---The table that a script returns.
 ---@class tide.Handlers
 ---@field on_request? fun(request: tide.Request, response: tide.Response)
@@ -398,6 +416,7 @@ function hub:refresh(arguments) end
 ---@field on_message? fun(client: tide.Client, message: string, kind: "text"|"binary")
 ---@field on_drain? fun(client: tide.Client)
 ---@field on_close? fun(client: tide.Client, code: integer, reason: string)
+---@field on_push? fun(event: tide.PushEvent): true|table|false|nil, string|{ code: integer, message: string, temporary?: boolean }|nil
 ---@field on_start? fun()
 ---@field on_stop? fun()
 ---@field on_handover? fun(client: tide.Client, state: table) After a reload: a client of the previous code.
@@ -612,6 +631,9 @@ function test.tcp(server) end
 function test.websocket(server, options) end
 ---@param handler fun(request: tide.HttpRequest): table?, string?
 function test.http(handler) end
+---@param what tide.PushEvent|{ type: string } The hub is "test" unless it is given.
+---@return { result?: table, error?: table, disconnect?: table, failure?: string } decision
+function test.push(what) end
 ---@return { hub: string, method: string, arguments: table }[]
 function test.published() end
 ---@param values table<string, string|number|boolean>

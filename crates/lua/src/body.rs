@@ -61,10 +61,18 @@ impl Host {
         })
     }
 
-    /// The deadline of the hook on a response that runs `owner`'s coroutine; `None` if the hook waits for the body or the client,
+    /// The deadline of the hook on a response, or about an event, that runs `owner`'s coroutine; `None` if the hook waits for the body or the client,
     /// whose own timeouts apply, and for other handlers.
     pub(crate) fn hook_deadline(&mut self, owner: Owner, wait: Wait) -> Option<Moment> {
-        let Owner::Request(id) = owner else { return None };
+        let id = match owner {
+            Owner::Request(id) => id,
+            Owner::Event(id) => return self.events.get(id).map(|event| event.by),
+            Owner::Client(_)
+            | Owner::Job(_)
+            | Owner::Broadcast
+            | Owner::Log
+            | Owner::Application => return None,
+        };
         match wait {
             Wait::Body(_) | Wait::Drain(_) => {
                 if let Ok(flow) = self.body_flow(id) {

@@ -19,6 +19,7 @@ use tidegate_wire::message::RequestHead;
 use tidegate_wire::websocket::MaskKey;
 
 use crate::datagrams::{DatagramSocketId, Datagrams};
+use crate::events::{EVENTS_MAX, HubEvent};
 use crate::exchange::{AtReturn, Origin, Response, ScriptRequest};
 use crate::operations::{OPERATIONS_MAX, Operation, OperationId};
 use crate::outgoing::Outgoing;
@@ -170,6 +171,13 @@ pub enum Effect {
         method: Range<usize>,
         /// Its arguments, as JSON.
         arguments: Range<usize>,
+    },
+    /// A decision about an event of a push hub.
+    Decide {
+        /// The worker's tag of the event.
+        tag: u64,
+        /// The decision, as JSON.
+        decision: Range<usize>,
     },
     /// A request for a server, whose response goes to `Vm::complete_request`.
     Http {
@@ -394,6 +402,8 @@ pub(crate) struct Host {
     pub(crate) outbox: Outbox,
     /// The requests whose responses are in progress.
     pub(crate) exchanges: Slab<Box<ScriptRequest>>,
+    /// The events of push hubs that wait for decisions.
+    pub(crate) events: Slab<HubEvent>,
     /// The WebSocket clients.
     pub(crate) clients: Slab<Client>,
     /// How many entries of `clients` are reserved.
@@ -465,6 +475,7 @@ impl Host {
             find_module,
             outbox: Outbox::default(),
             exchanges: Slab::new(EXCHANGES_MAX),
+            events: Slab::new(EVENTS_MAX),
             clients: Slab::new(CLIENTS_MAX),
             reserved: 0,
             handover_state: Vec::new(),

@@ -14,6 +14,7 @@ mod digest;
 mod encoding;
 #[allow(unsafe_code)]
 mod engine;
+mod events;
 mod exchange;
 pub mod fuzz;
 mod host;
@@ -33,6 +34,7 @@ mod waiting;
 
 pub use datagrams::{DatagramSocket, DatagramSocketId};
 pub use engine::{Budget, Excess, Failure};
+pub use events::{HubEvent, HubEventId, HubEventParts};
 pub use exchange::{ClientName, Origin, Rewritten, fields_of};
 pub use host::{
     ClientId, EXCHANGES_MAX, Effect, Facts, FindModule, Layer, Level, OUTPUT_BYTES_MAX, Outbox,

@@ -9,6 +9,7 @@ use tidegate_wire::message::{RequestHead, ResponseHead};
 
 use crate::body::HOOK_WAIT_MAX;
 use crate::engine::{Argument, Budget, Coroutine, Engine, Entry, Excess, Failure, Turn};
+use crate::events::ON_PUSH;
 use crate::exchange::{AtReturn, Origin, Rewritten};
 use crate::host::{ClientId, Facts, FindModule, Host, Layer, Level, Outbox, ScriptRequestId};
 use crate::operations::{OperationId, Outcome, Reply};
@@ -72,6 +73,8 @@ pub enum Handler {
     Body,
     /// The layer takes broadcasts.
     Broadcast,
+    /// `on_push`
+    Push,
 }
 
 /// How a callback ended.
@@ -96,6 +99,11 @@ pub enum CallbackOwner {
     /// A handler of a WebSocket client.
     Client {
         /// The client.
+        tag: u64,
+    },
+    /// `on_push` for an event of a push hub.
+    Event {
+        /// The event.
         tag: u64,
     },
     /// The application.
@@ -648,6 +656,10 @@ impl Vm {
                 | Owner::Log
                 | Owner::Application => {}
                 Owner::Client(client) => self.engine.host().end_opening(client),
+                Owner::Event(event) => {
+                    // Its handler has failed, or has decided.
+                    self.engine.host().events.remove(event);
+                }
             }
         }
         self.forget_dropped();
@@ -742,6 +754,7 @@ impl Vm {
         let seconds = HOOK_WAIT_MAX.as_secs();
         let message = match what {
             ON_RESPONSE => format!("{what} has waited for {seconds} s"),
+            ON_PUSH => format!("{what} has not decided within the timeout of the hub"),
             _ => format!("{what} has neither read nor written for {seconds} s"),
         };
         let failure = Failure { excess: Some(Excess::Wait), message, trace: String::new() };

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use tidegate_base::{Moment, Span};
 use tidegate_config::findings::Finding;
-use tidegate_config::model::{Config, LuaApp, LuaSetting, Route};
+use tidegate_config::model::{BackendTarget, Config, LuaApp, LuaSetting, Push, Route};
 use tidegate_lua::{
     Bounds, Budget, CallbackEnd, ClientId, Dictionary, Excess, Facts, Failure, FindModule, Handler,
     OperationId, Outbox, Queue, Response, Script, Vm,
@@ -80,10 +80,18 @@ pub(crate) fn fault_of(config: &Config, index: usize, program: &Arc<Program>) ->
 fn lack(config: &Config, app: usize, vm: &mut Vm) -> Option<&'static str> {
     let hooks = |route: &Route| route.handling.hooks.as_ref().is_some_and(|hooks| hooks.app == app);
     let of_hooks = [Handler::Access, Handler::Response, Handler::Body, Handler::Log];
-    let lacks = config.routes.iter().any(hooks) && !of_hooks.into_iter().any(|of| vm.has(of));
-    lacks.then_some(
-        "has no handler for `hooks` of a route: on_access, on_response, on_body or on_log",
-    )
+    if config.routes.iter().any(hooks) && !of_hooks.into_iter().any(|of| vm.has(of)) {
+        let what =
+            "has no handler for `hooks` of a route: on_access, on_response, on_body or on_log";
+        return Some(what);
+    }
+    let name = &config.lua[app].name;
+    let decides = |hub: &Push| {
+        let target = hub.backend.as_ref().map(|backend| &backend.target);
+        matches!(target, Some(BackendTarget::Lua(app)) if app == name)
+    };
+    let lacks = config.push.iter().any(decides) && !vm.has(Handler::Push);
+    lacks.then_some("has no handler for `backend` of a push hub: on_push")
 }
 
 /// The worker and the numbers of a VM.
@@ -582,6 +590,11 @@ impl Apps {
     /// The name of an application.
     pub(crate) fn name(&self, app: usize) -> &str {
         self.settings(app).map_or("", |app| &app.name)
+    }
+
+    /// The index of the application of this name.
+    pub(crate) fn named(&self, name: &str) -> Option<usize> {
+        self.apps.iter().position(|app| app.program.is_some() && app.config.name == name)
     }
 
     /// What is wrong with an application, for a message at its place in the configuration.

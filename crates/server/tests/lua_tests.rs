@@ -239,6 +239,31 @@ fn heads_of_servers_wait_for_the_hook() {
 }
 
 #[test]
+fn decisions_about_clients_of_hubs_are_tested() {
+    let app = "return { on_push = function(event)
+            if event.type == 'disconnect' then return tide.log.info(event.user) end
+            if event.data.error then error('it fails') end
+            tide.sleep(event.data.seconds)
+            return event.headers.cookie and { data = { event.hub, event.channel, event.address } }, 'no cookie'
+        end }";
+    let tests = "local test = tide.test
+        return { a = function()
+            local event = { type = 'publish', channel = 'a', data = { seconds = 0.5 }, address = '192.0.2.1' }
+            local decision = test.push(event)
+            test.equal(decision, { error = { code = 103, message = 'no cookie' } })
+            event.headers = { Cookie = 'a=b' }
+            test.equal(test.push(event).result.data, { 'test', 'a', '192.0.2.1' })
+            event.data.seconds = 2
+            assert(test.push(event).failure:find('within the timeout', 1, true))
+            event.data.error = true
+            assert(test.push(event).failure:find('it fails', 1, true))
+            test.equal(test.push{ type = 'disconnect', hub = 'live', events = { { user = '7' } } }, {})
+            test.equal(pcall(test.push, { channel = 'a' }), false)
+        end }";
+    pass("events", app, tests);
+}
+
+#[test]
 fn test_simulates_the_servers_of_sockets() {
     let app = "local function ask(line)
             local socket = tide.tcp()

@@ -13,6 +13,7 @@ mod cjson;
 mod crypto_natives;
 mod datagram_natives;
 mod dictionary;
+mod event_natives;
 mod guard;
 mod json;
 mod layer_natives;
@@ -125,6 +126,8 @@ pub(crate) enum Entry {
     Body,
     /// Runs `on_log`.
     Log,
+    /// Runs `on_push`.
+    Push,
     /// Runs `on_open`.
     Open,
     /// Runs `on_message`.
@@ -152,7 +155,7 @@ pub(crate) enum Entry {
 }
 
 impl Entry {
-    const ALL: [Self; 20] = [
+    const ALL: [Self; 21] = [
         Self::Load,
         Self::Start,
         Self::Stop,
@@ -161,6 +164,7 @@ impl Entry {
         Self::Response,
         Self::Body,
         Self::Log,
+        Self::Push,
         Self::Open,
         Self::Message,
         Self::Close,
@@ -185,6 +189,7 @@ impl Entry {
             Self::Response => c"response",
             Self::Body => c"body",
             Self::Log => c"log",
+            Self::Push => c"push",
             Self::Open => c"open",
             Self::Message => c"message",
             Self::Close => c"close",
@@ -463,6 +468,7 @@ unsafe extern "C-unwind" fn open_libraries(l: *mut ffi::lua_State) -> c_int {
             dictionary::ALL,
             layer_natives::ALL,
             channel_natives::ALL,
+            event_natives::ALL,
             cjson::ALL,
             crypto_natives::ALL,
             queue_natives::ALL,

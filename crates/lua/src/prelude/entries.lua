@@ -1,14 +1,14 @@
 -- The functions that Rust calls.
 local native, P = ...
 
-local type, error, pairs, setmetatable, tostring = type, error, pairs, setmetatable, tostring
+local type, error, pairs, ipairs, tostring = type, error, pairs, ipairs, tostring
 local new_request, new_response = P.new_request, P.new_response
 
 -- The handlers of the script, and the number of each.
 local NUMBERS = { on_start = 0, on_stop = 1, on_request = 2, on_open = 3, on_message = 4, on_close = 5, on_drain = 6,
-  on_access = 7, on_response = 8, on_log = 9, on_handover = 10, on_retire = 11, on_body = 12 }
+  on_access = 7, on_response = 8, on_log = 9, on_handover = 10, on_retire = 11, on_body = 12, on_push = 14 }
 local NAMES = "on_request, on_access, on_response, on_body, on_log, on_open, on_message, on_close, on_drain, on_start, on_stop, " ..
-  "on_handover, on_retire"
+  "on_handover, on_retire, on_push"
 local handlers = {}
 local entries = {}
 local getinfo = debug.getinfo
@@ -67,6 +67,21 @@ function entries.body(index, generation)
   handlers.on_body(new_request(index, generation), new_body(index, generation))
 end
 function entries.log(text) handlers.on_log(decode(text)) end
+
+-- Events of hubs that need no decision arrive in lists.
+function entries.push(index, generation, hub, kind, fields, text)
+  local event = decode(text)
+  if event.events then
+    for _, one in ipairs(event.events) do
+      one.hub, one.type = hub, kind
+      handlers.on_push(one)
+    end
+    return native.decide(index, generation, "{}")
+  end
+  event.hub, event.type = hub, kind
+  P.add_fields(event, fields)
+  P.decide(index, generation, kind, handlers.on_push(event))
+end
 
 local clients, new_client = P.clients, P.new_client
 

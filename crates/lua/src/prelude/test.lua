@@ -127,6 +127,22 @@ function test.connect(what)
   return setmetatable({ tag = call("connect", arguments_of("connect", what)).client }, Client)
 end
 
+-- Runs on_push for an event; returns the decision.
+function test.push(what)
+  check("push", 1, "table", what)
+  if type(what.type) ~= "string" then error("test.push: the event needs a `type`, such as \"publish\"", 2) end
+  local event, lines = {}, {}
+  for name, value in pairs(what) do event[name] = value end
+  event.headers, event.address, event.hub, event.type = nil, nil, nil, nil
+  if what.address then lines[1] = "x-forwarded-for: " .. what.address .. "\n" end
+  for name, value in pairs(what.headers or {}) do lines[#lines + 1] = name .. ": " .. tostring(value) .. "\n" end
+  local data, err = native.json_encode(event)
+  if not data then error("test.push: " .. err, 2) end
+  local reply, decision = call("push", { hub = what.hub or "test", kind = what.type, fields = concat(lines) }, data)
+  if reply.failure then return { failure = reply.failure } end
+  return native.json_decode(decision)
+end
+
 function test.published() return (call("published", {})).calls end
 
 -- Answers the requests of tide.http in place of servers.

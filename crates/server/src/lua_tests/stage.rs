@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, VecDeque};
 use serde_json::{Value, json};
 use tidegate_base::{Moment, Span};
 use tidegate_lua::{
-    CallbackEnd, CallbackOwner, ClientId, ClientName, Effect, Excess, Failure, Handler,
-    OperationId, Origin, Outbox, ReplyHead, Resumed, Rewritten, ScriptRequestId, TEST, Vm,
-    fields_of,
+    CallbackEnd, CallbackOwner, ClientId, ClientName, Effect, Excess, Failure, Handler, HubEventId,
+    HubEventParts, OperationId, Origin, Outbox, ReplyHead, Resumed, Rewritten, ScriptRequestId,
+    TEST, Vm, fields_of,
 };
 use tidegate_wire::http1::{HeadDecoder, HeadLimits, ResponseLimits};
 use tidegate_wire::message::{FieldStorage, RequestKind, ResponseStorage};
@@ -66,6 +66,8 @@ pub(super) struct Stage {
     pub(super) links: Links,
     requests: BTreeMap<u64, Request>,
     clients: BTreeMap<u64, Client>,
+    /// Events of hubs that wait for decisions, and the orders of the test that get them.
+    events: BTreeMap<u64, (HubEventId, OperationId)>,
     /// Publications that wait for their delivery: channels and data.
     broadcasts: VecDeque<(String, Vec<u8>)>,
     /// The name of the next request or client.
@@ -85,6 +87,7 @@ impl Stage {
             links: Links::new(),
             requests: BTreeMap::new(),
             clients: BTreeMap::new(),
+            events: BTreeMap::new(),
             broadcasts: VecDeque::new(),
             next_tag: 1,
             calls: Vec::new(),
@@ -168,6 +171,7 @@ impl Stage {
         match owner {
             CallbackOwner::Request { tag } => self.note_request(tag, verdict),
             CallbackOwner::Client { tag } => self.note_client(tag, verdict),
+            CallbackOwner::Event { tag } => self.note_event(tag, &verdict),
             CallbackOwner::Application if what == TEST => self.note_test(verdict),
             CallbackOwner::Application => {
                 self.note_failure(what, &verdict);
@@ -271,6 +275,11 @@ impl Stage {
                 );
                 self.vm.complete(0, *operation, Ok(b"{\"result\":{}}"));
             }
+            Effect::Decide { tag, decision } => {
+                if let Some((_, operation)) = self.events.remove(tag) {
+                    self.complete(operation, &json!({}), outbox.get(decision));
+                }
+            }
             // `tide.test.http` takes the place of servers.
             Effect::Http { operation, .. } => {
                 self.vm.complete_request(0, *operation, Err("a test has no servers"));
@@ -317,6 +326,7 @@ impl Stage {
             }
             b"response" => self.run_response(operation, arguments, data),
             b"connect" => self.connect(operation, arguments),
+            b"push" => self.decide(operation, arguments, data),
             b"join" => self.join_sockets(operation, arguments),
             b"fail" => {
                 self.end = Some(Err(String::from_utf8_lossy(data).into_owned()));
@@ -612,6 +622,43 @@ impl Stage {
     pub(super) fn take_tag(&mut self) -> u64 {
         self.next_tag += 1;
         self.next_tag - 1
+    }
+}
+
+/// How long `on_push` may take, as with the default of `timeout`.
+const EVENT_SPAN: Span = Span::from_secs(1);
+
+/// Events of push hubs.
+impl Stage {
+    fn decide(
+        &mut self,
+        operation: OperationId,
+        arguments: &Value,
+        data: &[u8],
+    ) -> Result<(), String> {
+        if !self.vm.has(Handler::Push) {
+            return Err("the application has no on_push".to_owned());
+        }
+        let tag = self.take_tag();
+        let event = self.vm.open_event(tag, self.now.after(EVENT_SPAN)).ok_or("too many events")?;
+        self.events.insert(tag, (event, operation));
+        let text = |name: &str| arguments[name].as_str().unwrap_or_default();
+        let (hub, kind, fields) = (text("hub"), text("kind"), text("fields").as_bytes());
+        let parts = HubEventParts { hub, kind, fields, body: data };
+        let verdict = self.vm.hub_event(event, &parts);
+        self.note_event(tag, &verdict);
+        Ok(())
+    }
+
+    /// `on_push` has ended or waits.
+    fn note_event(&mut self, tag: u64, verdict: &CallbackEnd) {
+        let failure = self.note_failure("on_push", verdict);
+        self.carry_out();
+        if let Some(failure) = failure
+            && let Some((_, operation)) = self.events.remove(&tag)
+        {
+            self.complete(operation, &json!({ "failure": failure.message }), b"");
+        }
     }
 }
 

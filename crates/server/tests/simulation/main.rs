@@ -52,6 +52,7 @@ mod push_cache;
 mod push_clients;
 mod push_compression;
 mod push_crowd;
+mod push_lua_backend;
 mod push_tokens;
 mod push_url_tokens;
 mod push_welcome;

@@ -560,6 +560,7 @@ impl Worker {
                 self.note_request_turn(reactor, id_of(tag), Some(&verdict));
             }
             CallbackOwner::Client { tag } => self.note_client_turn(reactor, tag, verdict),
+            CallbackOwner::Event { tag } => self.note_event_turn(tag, Some(&verdict)),
             CallbackOwner::Application => {}
         }
         true
@@ -571,7 +572,7 @@ impl Worker {
         let to = match next {
             Some(CallbackOwner::Request { tag }) => self.requester_of(tag),
             Some(CallbackOwner::Client { tag }) => self.requester_of_client(tag),
-            Some(CallbackOwner::Application) | None => None,
+            Some(CallbackOwner::Event { .. } | CallbackOwner::Application) | None => None,
         };
         match to {
             Some(to) => self.mark_requester(to),
@@ -588,6 +589,7 @@ impl Worker {
         for (id, to) in requests {
             self.fail_scripted(reactor, id, to);
         }
+        self.fail_events_of(app);
         self.abandon_lua_clients(reactor, app);
         self.cancel_own_of(reactor, app);
         self.end_datagrams_of(reactor, app);
@@ -668,6 +670,9 @@ impl Worker {
                 Effect::Push { operation, hub, method, arguments } => {
                     let call = (outbox.get(hub), outbox.get(method), outbox.get(arguments));
                     self.call_hub(reactor, app, *operation, call);
+                }
+                Effect::Decide { tag, decision } => {
+                    self.take_lua_decision(*tag, outbox.get(decision));
                 }
                 Effect::Http { operation, request } => {
                     self.send_lua_request(reactor, app, *operation, (request, outbox));
