@@ -387,6 +387,12 @@ function hub:disconnect(arguments) end
 ---@return integer? code
 function hub:refresh(arguments) end
 
+---An attempt to find a server for a request, in `on_balance`.
+---@class tide.Attempt
+---@field pool string
+---@field number integer From 1.
+---@field servers { name: string, index: integer, is_free: boolean, was_tried: boolean }[]
+
 ---An event of a client of a push hub, in `on_push`.
 ---@class tide.PushEvent
 ---@field hub string
@@ -409,6 +415,7 @@ function hub:refresh(arguments) end
 ---@class tide.Handlers
 ---@field on_request? fun(request: tide.Request, response: tide.Response)
 ---@field on_access? fun(request: tide.Request, response: tide.Response)
+---@field on_balance? fun(request: tide.Request, attempt: tide.Attempt): integer|string|nil
 ---@field on_response? fun(request: tide.Request, response: tide.ResponseHead)
 ---@field on_body? fun(request: tide.Request, body: tide.Body)
 ---@field on_log? fun(record: table<string, any>)
@@ -467,6 +474,9 @@ function head:set_header(name, value) end
 ---@param value any
 ---@return tide.ResponseHead
 function head:add_header(name, value) end
+---Counts the response as a failure of its server.
+---@return tide.ResponseHead
+function head:mark_failed() end
 ---Forwards the body unchanged: `on_body` does not run.
 ---@return tide.ResponseHead
 function head:keep_body() end
@@ -631,6 +641,10 @@ function test.tcp(server) end
 function test.websocket(server, options) end
 ---@param handler fun(request: tide.HttpRequest): table?, string?
 function test.http(handler) end
+---@param what tide.TestRequest|{ pool?: string, number?: integer, servers: (string|{ name: string, is_free?: boolean, was_tried?: boolean })[] }
+---@return integer? server
+---@return string? failure
+function test.balance(what) end
 ---@param what tide.PushEvent|{ type: string } The hub is "test" unless it is given.
 ---@return { result?: table, error?: table, disconnect?: table, failure?: string } decision
 function test.push(what) end

@@ -7,6 +7,7 @@
 //! `unsafe` is in `engine/` only, because LuaJIT's interface is a C library.
 #![deny(unsafe_code)]
 
+mod balance;
 mod body;
 mod clients;
 mod datagrams;
@@ -32,6 +33,7 @@ mod succession;
 mod vm;
 mod waiting;
 
+pub use balance::BalanceParts;
 pub use datagrams::{DatagramSocket, DatagramSocketId};
 pub use engine::{Budget, Excess, Failure};
 pub use events::{HubEvent, HubEventId, HubEventParts};

@@ -25,6 +25,8 @@ pub struct ReplyHead {
     pub changes: Overrides,
     /// The script wants the body unchanged: `on_body` does not run.
     pub keeps_body: bool,
+    /// The script counts the response as a failure of its server.
+    pub is_failed: bool,
     /// When `on_response` is stopped at the latest.
     pub(crate) decide_by: Moment,
 }
@@ -41,8 +43,8 @@ impl ReplyHead {
             fields.push(b'\n');
         }
         let (status, changes) = (head.status, Overrides::default());
-        let (keeps_body, decide_by) = (false, Moment::NEVER);
-        Self { received: status, fields, status, changes, keeps_body, decide_by }
+        let (keeps_body, is_failed, decide_by) = (false, false, Moment::NEVER);
+        Self { received: status, fields, status, changes, keeps_body, is_failed, decide_by }
     }
 
     /// Whether the head that the client gets differs from the head that the server sent.

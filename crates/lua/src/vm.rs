@@ -75,6 +75,8 @@ pub enum Handler {
     Broadcast,
     /// `on_push`
     Push,
+    /// `on_balance`
+    Balance,
 }
 
 /// How a callback ended.
@@ -422,7 +424,7 @@ impl Vm {
     }
 
     /// Runs a callback that cannot wait.
-    fn run_at_once(
+    pub(crate) fn run_at_once(
         &mut self,
         entry: Entry,
         owner: (Owner, &'static str),

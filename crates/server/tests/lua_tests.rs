@@ -530,3 +530,28 @@ fn clients_get_publications_and_coroutines_get_values_of_queues() {
         }";
     assert_eq!(pass("shared", app, tests).len(), 3);
 }
+
+#[test]
+fn choices_of_servers_are_tested() {
+    let app = "return { on_balance = function(request, attempt)
+            if request.path == '/error' then error('it fails') end
+            if attempt.number > 1 then
+                for _, server in ipairs(attempt.servers) do if server.is_free then return server.name end end
+            end
+            return request.headers['x-shard'] and tonumber(request.headers['x-shard'])
+        end }";
+    let tests = "local test = tide.test
+        return { a = function()
+            local servers = { 'one', { name = 'two', is_free = false }, { name = 'three', was_tried = true } }
+            test.equal({ test.balance{ servers = servers, headers = { ['X-Shard'] = 2 } } }, { 2 })
+            test.equal({ test.balance{ servers = servers } }, {})
+            test.equal({ test.balance{ servers = servers, number = 2 } }, { 1 })
+            local server, failure = test.balance{ servers = servers, path = '/error' }
+            assert(server == nil and failure:find('it fails', 1, true))
+            server, failure = test.balance{ servers = servers, headers = { ['X-Shard'] = 4 } }
+            assert(server == nil and failure:find('the pool has no server 4', 1, true))
+            test.equal(pcall(test.balance, {}), false)
+            test.equal(pcall(test.balance, { servers = { 1 } }), false)
+        end }";
+    pass("balance", app, tests);
+}

@@ -45,7 +45,10 @@ pub static BACKEND: Section = Section {
             "events",
             List(&Word(&BackendEvent::NAMES)),
             Value("[]"),
-            "With `lua`: the events that the application gets. \"connect\": clients that connect without a token;              \"refresh\" and \"sub-refresh\": connections and subscriptions that it has granted for a limited time;              \"rpc\": calls of clients; \"disconnect\": clients that have left. \"subscribe\", \"publish\",              \"sub-refresh\" and \"channel-empty\" also need `backend-events` of the channels.",
+            "With `lua`: the events that the application gets. \"connect\": clients that connect without a token; \
+             \"refresh\" and \"sub-refresh\": connections and subscriptions that it has granted for a limited time; \
+             \"rpc\": calls of clients; \"disconnect\": clients that have left. \"subscribe\", \"publish\", \
+             \"sub-refresh\" and \"channel-empty\" also need `backend-events` of the channels.",
             "",
         ),
         key("connect", PATH, Absent, "Path for clients that connect without a token.", ""),

@@ -1,5 +1,5 @@
-//! The native of events of push hubs.
-//! In: decisions. Out: effects.
+//! The natives of decisions: about events of push hubs, about servers.
+//! In: decisions. Out: effects, choices.
 
 use core::ffi::{CStr, c_int};
 
@@ -9,7 +9,8 @@ use tidegate_base::Id;
 use super::call::Call;
 
 /// The functions by name.
-pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[(c"decide", decide)];
+pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] =
+    &[(c"decide", decide), (c"choose_server", choose_server), (c"mark_failed", mark_failed)];
 
 natives! {
     /// (index, generation, decision) -> true; nil and an error: decides about an event.
@@ -17,5 +18,18 @@ natives! {
         let Some(decision) = call.bytes(3) else { return call.fail("the decision must be a string") };
         let id = Id::new(call.id(1), call.id(2));
         call.done(call.host().decide(id, decision))
+    }
+
+    /// (index, generation, number of a server) -> true; nil and an error.
+    fn choose_server(call) {
+        let Some(number) = call.number(3) else { return call.fail("the server must be a number") };
+        let id = Id::new(call.id(1), call.id(2));
+        call.outcome(call.host().choose_server(id, number))
+    }
+
+    /// (index, generation) -> true; nil and an error: the response counts as a failure of its server.
+    fn mark_failed(call) {
+        let id = Id::new(call.id(1), call.id(2));
+        call.done(call.host().changeable_reply(id).map(|reply| reply.is_failed = true))
     }
 }

@@ -120,6 +120,8 @@ pub(crate) enum Entry {
     Request,
     /// Runs `on_access`.
     Access,
+    /// Runs `on_balance`.
+    Balance,
     /// Runs `on_response`.
     Response,
     /// Runs `on_body`.
@@ -155,12 +157,13 @@ pub(crate) enum Entry {
 }
 
 impl Entry {
-    const ALL: [Self; 21] = [
+    const ALL: [Self; 22] = [
         Self::Load,
         Self::Start,
         Self::Stop,
         Self::Request,
         Self::Access,
+        Self::Balance,
         Self::Response,
         Self::Body,
         Self::Log,
@@ -186,6 +189,7 @@ impl Entry {
             Self::Stop => c"stop",
             Self::Request => c"request",
             Self::Access => c"access",
+            Self::Balance => c"balance",
             Self::Response => c"response",
             Self::Body => c"body",
             Self::Log => c"log",

@@ -1,14 +1,15 @@
 -- The functions that Rust calls.
 local native, P = ...
 
-local type, error, pairs, ipairs, tostring = type, error, pairs, ipairs, tostring
+local type, error, pairs, ipairs, tostring, setmetatable, rawset =
+  type, error, pairs, ipairs, tostring, setmetatable, rawset
 local new_request, new_response = P.new_request, P.new_response
 
 -- The handlers of the script, and the number of each.
 local NUMBERS = { on_start = 0, on_stop = 1, on_request = 2, on_open = 3, on_message = 4, on_close = 5, on_drain = 6,
-  on_access = 7, on_response = 8, on_log = 9, on_handover = 10, on_retire = 11, on_body = 12, on_push = 14 }
+  on_access = 7, on_response = 8, on_log = 9, on_handover = 10, on_retire = 11, on_body = 12, on_push = 14, on_balance = 15 }
 local NAMES = "on_request, on_access, on_response, on_body, on_log, on_open, on_message, on_close, on_drain, on_start, on_stop, " ..
-  "on_handover, on_retire, on_push"
+  "on_handover, on_retire, on_push, on_balance"
 local handlers = {}
 local entries = {}
 local getinfo = debug.getinfo
@@ -55,6 +56,45 @@ end
 
 function entries.access(index, generation)
   handlers.on_access(new_request(index, generation), access_responds and new_response(index, generation) or nil)
+end
+
+-- The servers of a pool, as the worker describes them: `BalanceParts::servers`.
+local function servers_of(text)
+  local servers = {}
+  for name, free, tried in P.G.string.gmatch(text, "([^\t]*)\t(%d)(%d)\n") do
+    servers[#servers + 1] = { name = name, index = #servers + 1, is_free = free == "1", was_tried = tried == "1" }
+  end
+  return servers
+end
+
+-- Most scripts need only some of the fields.
+local Attempt = {
+  __metatable = "attempt",
+  __index = function(self, key)
+    if key ~= "servers" then return nil end
+    local servers = servers_of(self[1])
+    rawset(self, "servers", servers)
+    return servers
+  end,
+}
+
+local function server_named(attempt, name)
+  for at, server in ipairs(attempt.servers) do
+    if server.name == name then return at end
+  end
+  error("on_balance: the pool '" .. attempt.pool .. "' has no server '" .. name .. "'", 0)
+end
+
+function entries.balance(index, generation, pool, number, servers)
+  local attempt = setmetatable({ servers, pool = pool, number = number }, Attempt)
+  local chosen = handlers.on_balance(new_request(index, generation), attempt)
+  if chosen == nil then return end
+  if type(chosen) == "string" then chosen = server_named(attempt, chosen) end
+  if type(chosen) ~= "number" then
+    error("on_balance must return the index or the name of a server, or nil, it returned: " .. type(chosen), 0)
+  end
+  local ok, err = native.choose_server(index, generation, chosen)
+  if not ok then error("on_balance: " .. err, 0) end
 end
 
 local new_head, new_body, decode = P.new_head, P.new_body, native.json_decode

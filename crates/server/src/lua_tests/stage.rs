@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use tidegate_base::{Moment, Span};
 use tidegate_lua::{
     CallbackEnd, CallbackOwner, ClientId, ClientName, Effect, Excess, Failure, Handler, HubEventId,
-    HubEventParts, OperationId, Origin, Outbox, ReplyHead, Resumed, Rewritten, ScriptRequestId,
-    TEST, Vm, fields_of,
+    OperationId, Origin, Outbox, ReplyHead, Resumed, Rewritten, ScriptRequestId, TEST, Vm,
+    fields_of,
 };
 use tidegate_wire::http1::{HeadDecoder, HeadLimits, ResponseLimits};
 use tidegate_wire::message::{FieldStorage, RequestKind, ResponseStorage};
@@ -23,7 +23,7 @@ use super::{SPAN_MAX, STEPS_MAX, text_of};
 const BEGIN: Moment = Moment::from_nanos(1_000_000_000);
 const BEGIN_UNIX_SECONDS: f64 = 1_700_000_000.0;
 /// A request that opens a WebSocket has no response.
-const NO_TAG: u64 = u64::MAX;
+pub(super) const NO_TAG: u64 = u64::MAX;
 
 /// A request in progress.
 struct Request {
@@ -67,7 +67,7 @@ pub(super) struct Stage {
     requests: BTreeMap<u64, Request>,
     clients: BTreeMap<u64, Client>,
     /// Events of hubs that wait for decisions, and the orders of the test that get them.
-    events: BTreeMap<u64, (HubEventId, OperationId)>,
+    pub(super) events: BTreeMap<u64, (HubEventId, OperationId)>,
     /// Publications that wait for their delivery: channels and data.
     broadcasts: VecDeque<(String, Vec<u8>)>,
     /// The name of the next request or client.
@@ -187,7 +187,7 @@ impl Stage {
         };
     }
 
-    fn note_failure(&mut self, what: &str, verdict: &CallbackEnd) -> Option<Failure> {
+    pub(super) fn note_failure(&mut self, what: &str, verdict: &CallbackEnd) -> Option<Failure> {
         let CallbackEnd::Failed(failure) = verdict else { return None };
         self.log.push(format!("error: {what}: {}", text_of(failure)));
         Some(failure.clone())
@@ -201,7 +201,7 @@ impl Stage {
     }
 
     /// Carries out what the scripts have ordered, and what follows from it.
-    fn carry_out(&mut self) {
+    pub(super) fn carry_out(&mut self) {
         let mut outbox = Outbox::default();
         loop {
             outbox.clear();
@@ -327,6 +327,7 @@ impl Stage {
             b"response" => self.run_response(operation, arguments, data),
             b"connect" => self.connect(operation, arguments),
             b"push" => self.decide(operation, arguments, data),
+            b"balance" => self.balance(operation, arguments),
             b"join" => self.join_sockets(operation, arguments),
             b"fail" => {
                 self.end = Some(Err(String::from_utf8_lossy(data).into_owned()));
@@ -372,7 +373,7 @@ impl Stage {
 /// Requests.
 impl Stage {
     /// Hands a fake request to the VM.
-    fn open(
+    pub(super) fn open(
         &mut self,
         arguments: &Value,
         data: &[u8],
@@ -622,43 +623,6 @@ impl Stage {
     pub(super) fn take_tag(&mut self) -> u64 {
         self.next_tag += 1;
         self.next_tag - 1
-    }
-}
-
-/// How long `on_push` may take, as with the default of `timeout`.
-const EVENT_SPAN: Span = Span::from_secs(1);
-
-/// Events of push hubs.
-impl Stage {
-    fn decide(
-        &mut self,
-        operation: OperationId,
-        arguments: &Value,
-        data: &[u8],
-    ) -> Result<(), String> {
-        if !self.vm.has(Handler::Push) {
-            return Err("the application has no on_push".to_owned());
-        }
-        let tag = self.take_tag();
-        let event = self.vm.open_event(tag, self.now.after(EVENT_SPAN)).ok_or("too many events")?;
-        self.events.insert(tag, (event, operation));
-        let text = |name: &str| arguments[name].as_str().unwrap_or_default();
-        let (hub, kind, fields) = (text("hub"), text("kind"), text("fields").as_bytes());
-        let parts = HubEventParts { hub, kind, fields, body: data };
-        let verdict = self.vm.hub_event(event, &parts);
-        self.note_event(tag, &verdict);
-        Ok(())
-    }
-
-    /// `on_push` has ended or waits.
-    fn note_event(&mut self, tag: u64, verdict: &CallbackEnd) {
-        let failure = self.note_failure("on_push", verdict);
-        self.carry_out();
-        if let Some(failure) = failure
-            && let Some((_, operation)) = self.events.remove(&tag)
-        {
-            self.complete(operation, &json!({ "failure": failure.message }), b"");
-        }
     }
 }
 

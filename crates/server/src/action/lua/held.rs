@@ -6,7 +6,7 @@
 //! Invariant: while a head is held, its exchange is in `Stage::ExpectBody` or later, or has ended because the server's response
 //! is complete; then the request of the hook is the running action of its requester (`body.rs`).
 
-use tidegate_base::Id;
+use tidegate_base::{Id, Span};
 use tidegate_lua::{CallbackEnd, Excess, Handler, ReplyHead};
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::{OwnedResponse, ResponseHead};
@@ -38,6 +38,8 @@ pub(super) struct HeldHead {
     cookie: String,
     /// How the rest of the request is handled while the exchange exists.
     rest: Rest,
+    /// The server, by its pool and its index there, and its result: whether it failed, and how long it took.
+    result: Option<((u16, u16), (bool, Option<Span>))>,
 }
 
 impl Worker {
@@ -52,7 +54,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return false };
         let (to, is_head) = (exchange.requester, exchange.facts.is_head);
         let (head, cookie, rest) = (OwnedResponse::new(head), String::new(), Rest::Discarded);
-        let held = HeldHead { head, has_body, is_head, cookie, rest };
+        let held = HeldHead { head, has_body, is_head, cookie, rest, result: None };
         let body_hook = BodyHook::holding(id, held);
         let request = ScriptedRequest::of_body(to, hook.app, hook.handle, body_hook);
         let Ok(request) = self.lua.requests.insert(request) else { return false };
@@ -76,6 +78,20 @@ impl Worker {
         request.keep_values(values);
         if let Some(held) = request.body_hook_mut().and_then(|hook| hook.held.as_mut()) {
             (held.cookie, held.rest) = (cookie.to_owned(), rest);
+        }
+    }
+
+    /// Keeps the result of a server until its hook has decided whether the response is a failure.
+    pub(in crate::action) fn keep_held_result(
+        &mut self,
+        id: Id<Exchange>,
+        server: (u16, u16),
+        result: (bool, Option<Span>),
+    ) {
+        let hook = self.exchanges.find(id).and_then(|exchange| exchange.body_hook);
+        let request = hook.and_then(|hook| self.lua.requests.get_mut(hook.request));
+        if let Some(held) = request.and_then(|it| it.body_hook_mut()?.held.as_mut()) {
+            held.result = Some((server, result));
         }
     }
 
@@ -121,6 +137,9 @@ impl Worker {
         };
         let (exchange, has_ended) = (hook.exchange(), hook.end.is_some());
         let Some(held) = hook.held.take() else { return };
+        if let Some((server, (is_failure, took))) = held.result {
+            self.note_result(server, (is_failure || reply.is_failed, took), reactor.now());
+        }
         let head = held.head.lend();
         let facts = (held.has_body, held.is_head, changes_bodies);
         let changed = match conclude(&head, &mut reply, facts) {

@@ -5,12 +5,13 @@
 //!
 //! - `state.rs`: what a worker holds of all applications
 //! - `socket.rs`, `mail.rs`: WebSocket connections, and messages between workers
-//! - `hook.rs`, `response.rs`, `held.rs`, `body.rs`: hooks on requests and responses of other actions
+//! - `hook.rs`, `balance.rs`, `response.rs`, `held.rs`, `body.rs`: hooks on requests and responses of other actions
 //! - `request.rs`, `tcp.rs`, `datagrams.rs`, `lookups.rs`: requests, sockets and lookups that applications begin
 //! - `reload.rs`: new code; `relief.rs`: an application that has used up its memory
 //!
 //! Invariant: each request that a VM keeps has an entry in `LuaState::requests`, and the reverse.
 
+mod balance;
 pub(crate) mod body;
 mod datagrams;
 mod held;

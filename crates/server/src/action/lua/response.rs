@@ -126,7 +126,9 @@ impl Worker {
         else {
             return self.fail_hook(reactor, id, *hook, HOOK_FAILED);
         };
-        let is_head = self.exchanges.get(id).is_some_and(|exchange| exchange.facts.is_head);
+        let Some(exchange) = self.exchanges.get_mut(id) else { return Err(()) };
+        exchange.is_marked |= reply.is_failed;
+        let is_head = exchange.facts.is_head;
         let conclusion = conclude(head, &mut reply, (has_body, is_head, changes_bodies));
         let changed = match conclusion {
             Ok(Conclusion::Unchanged) => HookedHead::Unchanged,

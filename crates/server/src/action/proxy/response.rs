@@ -111,7 +111,7 @@ impl Worker {
             None if head.persistent => Rest::Taken,
             None => Rest::Unwanted,
         };
-        self.note_head_of(reactor, id, head);
+        self.note_head_of(reactor, id, (head, &hooked));
         self.begin_relayed(reactor, id, (head, hooked), rest);
         if ends {
             self.finish_response(reactor, id, b"", b"", more_follows);
@@ -125,7 +125,7 @@ impl Worker {
         &mut self,
         reactor: &mut R,
         id: Id<Exchange>,
-        head: &ResponseHead<'_>,
+        (head, hooked): (&ResponseHead<'_>, &HookedHead),
     ) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (up, pool, server) = (exchange.attempt.up, exchange.pool, exchange.attempt.server);
@@ -134,7 +134,13 @@ impl Worker {
             exchange.facts.is_reusable && head.persistent && head.length != BodyLength::UntilClose,
         );
         exchange.stage = Stage::ExpectBody;
-        self.note_result((pool, server), (is_failure(head.status), took), reactor.now());
+        let result = (is_failure(head.status) || exchange.is_marked, took);
+        match hooked {
+            HookedHead::Held => self.keep_held_result(id, (pool, server), result),
+            HookedHead::Unchanged | HookedHead::Changed(_) => {
+                self.note_result((pool, server), result, reactor.now());
+            }
+        }
         self.note_sticky_answered(id, Some(head), reactor.now());
         if connection_auth::response_authenticates(head) {
             self.note_authenticated(reactor, up);
