@@ -61,8 +61,8 @@ impl Host {
         })
     }
 
-    /// The deadline of the hook on a response, or about an event, that runs `owner`'s coroutine; `None` if the hook waits for the body or the client,
-    /// whose own timeouts apply, and for other handlers.
+    /// The deadline of the hook on a response, or about an event, that runs `owner`'s coroutine; `None` if the hook waits for the
+    /// body or the client, whose own timeouts apply, and for other handlers.
     pub(crate) fn hook_deadline(&mut self, owner: Owner, wait: Wait) -> Option<Moment> {
         let id = match owner {
             Owner::Request(id) => id,

@@ -83,7 +83,9 @@ use origin::InjectedFault;
 
 const SEEDS_DEFAULT: u64 = 800;
 /// Seeds outside the default range that once broke an invariant. They are always played.
-const REGRESSION_SEEDS: [u64; 19] = [
+const REGRESSION_SEEDS: [u64; 20] = [
+    // A response that waited for a hook until its request was complete closed a connection on which the next request waited.
+    352_242_614,
     // A hook that had waited resumed a TLS server whose bytes were decrypted already: they reached an HTTP/2 client one turn late.
     352_230_320,
     // A client that read a response slowly was reset by the body timeout, although it made progress.

@@ -12,8 +12,9 @@ use tidegate_reactor::Reactor;
 use tidegate_wire::message::{OwnedResponse, ResponseHead};
 
 use crate::action::lua::body::{BodyHook, ExchangeHook};
-use crate::action::lua::response::{Conclusion, ResponseHook, conclude};
+use crate::action::lua::response::{Conclusion, HOOK_FULL, ResponseHook, conclude};
 use crate::action::lua::{ScriptedRequest, tag_of};
+use crate::action::proxy::Failure;
 use crate::action::proxy::exchange::Exchange;
 use crate::answer::Head;
 use crate::carrier::Rest;
@@ -22,8 +23,9 @@ use crate::worker::Worker;
 
 /// The reason in the log and the error response of a request whose `on_response` has waited for too long.
 const UNDECIDED: &str = "the application did not decide about the response in time";
-/// The reason in the error response of a request whose hook changes too many fields.
-const UNCHANGEABLE: &str = "the application failed";
+
+/// The pool of a server and its index there; whether the response is a failure, and how long it took.
+type ServerResult = ((u16, u16), (bool, Option<Span>));
 
 /// The head of a response that waits for its hook.
 #[derive(Debug)]
@@ -38,8 +40,8 @@ pub(super) struct HeldHead {
     cookie: String,
     /// How the rest of the request is handled while the exchange exists.
     rest: Rest,
-    /// The server, by its pool and its index there, and its result: whether it failed, and how long it took.
-    result: Option<((u16, u16), (bool, Option<Span>))>,
+    /// The result of the server, until the hook has decided whether the response is a failure.
+    result: Option<ServerResult>,
 }
 
 impl Worker {
@@ -150,7 +152,10 @@ impl Worker {
                     let changed = OwnedResponse::changed(&head, reply.status, &reply.changes);
                     Some((changed.streamed(), Some(reply)))
                 }
-                Err(_) => return self.end_scripted(reactor, (id, to), 503, UNCHANGEABLE),
+                Err(_) => {
+                    let Failure { status, text, .. } = HOOK_FULL;
+                    return self.end_scripted(reactor, (id, to), status, text);
+                }
             },
             Err(failure) => {
                 return self.end_scripted(reactor, (id, to), failure.status, failure.text);
@@ -158,8 +163,8 @@ impl Worker {
         };
         let (changed, reply) = changed.unzip();
         let lent = changed.as_ref().map(OwnedResponse::lend);
-        // The server takes no more of the request once its exchange has ended.
-        let rest = if exchange.is_some() { held.rest } else { Rest::Discarded };
+        // The exchange has ended because the request was complete, or because the server takes no more of it.
+        let rest = if exchange.is_some() { held.rest } else { Rest::Unwanted };
         let head = Head::Relayed(lent.as_ref().unwrap_or(&head), &held.cookie);
         self.begin_response(reactor, to, &head, rest);
         match reply.flatten() {

@@ -31,7 +31,7 @@ const LAST_LOGS_SPAN: Span = Span::from_secs(1);
 const HOOK_FAILED: Failure = Failure::new(500, "the application failed");
 
 /// The failure of a request for whose hook there is no room.
-const HOOK_FULL: Failure = Failure::new(503, "the proxy is handling too many requests");
+pub(super) const HOOK_FULL: Failure = Failure::new(503, "the proxy is handling too many requests");
 
 /// The request of an exchange whose response a hook changes.
 #[derive(Clone, Copy, Debug)]

@@ -12,6 +12,7 @@ use tidegate_push::backend::Failure;
 use tidegate_reactor::Reactor;
 
 use crate::action::push::backend::{BackendCalls, CallId, HubCall};
+use crate::log;
 use crate::worker::Worker;
 
 /// An event that waits for its decision.
@@ -87,7 +88,13 @@ impl Worker {
         let Some(event) = self.lua.events.remove(id_of(tag)) else { return };
         let body = match decision.len() <= event.reply_bytes_max {
             true => Ok(decision.to_vec()),
-            false => Err(Failure::Down),
+            false => {
+                let name = self.lua.apps.name(usize::from(event.app));
+                log::error(format_args!(
+                    "lua {name}: the decision of on_push is larger than `reply-max`"
+                ));
+                Err(Failure::Down)
+            }
         };
         self.finish_backend_call(event.call, body);
     }
