@@ -462,6 +462,8 @@ pub(crate) struct Host {
         reason = "a move between this list and `exchanges` copies a pointer"
     )]
     spare: Vec<Box<ScriptRequest>>,
+    /// What the code of the console has returned.
+    pub(crate) shown: String,
     /// The compiled regular expressions.
     pub(crate) patterns: Patterns,
     /// The names of the tests, in the VMs of tests.
@@ -503,6 +505,7 @@ impl Host {
             handlers: 0,
             lines: 0,
             spare: Vec::new(),
+            shown: String::new(),
             patterns: Patterns::default(),
             tests: Vec::new(),
         }

@@ -10,6 +10,7 @@
 mod balance;
 mod body;
 mod clients;
+mod console;
 mod datagrams;
 mod digest;
 mod encoding;

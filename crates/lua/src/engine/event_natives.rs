@@ -1,5 +1,5 @@
-//! The natives of decisions: about events of push hubs, about servers.
-//! In: decisions. Out: effects, choices.
+//! The natives of decisions, about events of push hubs and about servers, and of the console.
+//! In: decisions, texts. Out: effects, choices, texts.
 
 use core::ffi::{CStr, c_int};
 
@@ -9,8 +9,12 @@ use tidegate_base::Id;
 use super::call::Call;
 
 /// The functions by name.
-pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] =
-    &[(c"decide", decide), (c"choose_server", choose_server), (c"mark_failed", mark_failed)];
+pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
+    (c"decide", decide),
+    (c"choose_server", choose_server),
+    (c"mark_failed", mark_failed),
+    (c"show", show),
+];
 
 natives! {
     /// (index, generation, decision) -> true; nil and an error: decides about an event.
@@ -31,5 +35,12 @@ natives! {
     fn mark_failed(call) {
         let id = Id::new(call.id(1), call.id(2));
         call.done(call.host().changeable_reply(id).map(|reply| reply.is_failed = true))
+    }
+
+    /// (text): what the code of the console has returned.
+    fn show(call) {
+        let text = call.bytes(1).unwrap_or_default();
+        call.host().show(text);
+        0
     }
 }

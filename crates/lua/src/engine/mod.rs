@@ -146,6 +146,8 @@ pub(crate) enum Entry {
     Adopt,
     /// Takes a broadcast of another VM, or of this one.
     Broadcast,
+    /// Runs code of the console.
+    Evaluate,
     /// Runs a job.
     Job,
     /// Ends a job that has failed.
@@ -157,7 +159,7 @@ pub(crate) enum Entry {
 }
 
 impl Entry {
-    const ALL: [Self; 22] = [
+    const ALL: [Self; 23] = [
         Self::Load,
         Self::Start,
         Self::Stop,
@@ -176,6 +178,7 @@ impl Entry {
         Self::Release,
         Self::Adopt,
         Self::Broadcast,
+        Self::Evaluate,
         Self::Job,
         Self::JobFailed,
         Self::LoadTests,
@@ -202,6 +205,7 @@ impl Entry {
             Self::Release => c"release",
             Self::Adopt => c"adopt",
             Self::Broadcast => c"broadcast",
+            Self::Evaluate => c"evaluate",
             Self::Job => c"job",
             Self::JobFailed => c"job_failed",
             Self::LoadTests => c"load_tests",

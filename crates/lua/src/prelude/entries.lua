@@ -1,8 +1,8 @@
 -- The functions that Rust calls.
 local native, P = ...
 
-local type, error, pairs, ipairs, tostring, setmetatable, rawset =
-  type, error, pairs, ipairs, tostring, setmetatable, rawset
+local type, error, pairs, ipairs, tostring, setmetatable, rawset, rawget, select =
+  type, error, pairs, ipairs, tostring, setmetatable, rawset, rawget, select
 local new_request, new_response = P.new_request, P.new_response
 
 -- The handlers of the script, and the number of each.
@@ -152,6 +152,46 @@ entries.release = P.release
 function entries.adopt(index, generation, text)
   local client = P.adopt(index, generation, text)
   handlers.on_handover(client, client:state())
+end
+
+-- Code of the console ------------------------------------------------------------------------------------------------
+
+-- How deep tables are shown, and how many of their entries.
+local DEPTH_MAX, ENTRIES_MAX = 4, 100
+local sort, concat, format = P.G.table.sort, table.concat, string.format
+
+local function shown(value, depth)
+  if type(value) == "string" then return format("%q", value) end
+  if type(value) ~= "table" then return tostring(value) end
+  if depth > DEPTH_MAX then return "{ ... }" end
+  local keys, parts = {}, {}
+  -- The raw entries: `__pairs` does not exist, and `__index` may fail.
+  for key in pairs(value) do
+    if #keys >= ENTRIES_MAX then break end
+    keys[#keys + 1] = key
+  end
+  sort(keys, function(one, other) return tostring(one) < tostring(other) end)
+  for _, key in ipairs(keys) do
+    local name = type(key) == "string" and key or "[" .. tostring(key) .. "]"
+    parts[#parts + 1] = name .. " = " .. shown(rawget(value, key), depth + 1)
+  end
+  if #keys >= ENTRIES_MAX then parts[#parts + 1] = "..." end
+  return "{ " .. concat(parts, ", ") .. " }"
+end
+
+local function show_all(...)
+  local lines = {}
+  for at = 1, select("#", ...) do lines[at] = shown((select(at, ...)), 1) end
+  native.show(concat(lines, "\n"))
+end
+
+function entries.evaluate(code)
+  -- An expression, or statements.
+  local chunk = P.compile("return " .. code, "=console", P.G)
+  local err
+  if not chunk then chunk, err = P.compile(code, "=console", P.G) end
+  if not chunk then error(err, 0) end
+  show_all(chunk())
 end
 
 entries.job, entries.job_failed = P.run_job, P.fail_job

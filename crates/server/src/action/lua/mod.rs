@@ -428,6 +428,28 @@ impl Worker {
         self.arm_apps(reactor);
     }
 
+    /// Runs code that an operator has typed, in the application of this name. Returns its values as text, or what has failed.
+    pub(crate) fn evaluate<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        name: &str,
+        code: &[u8],
+    ) -> Result<String, String> {
+        let app =
+            self.lua.apps.named(name).ok_or_else(|| format!("there is no application {name:?}"))?;
+        let mut shown = String::new();
+        let verdict = self.call_app(reactor, app, "the console", None, |vm| {
+            let (verdict, text) = vm.evaluate(code);
+            shown = text;
+            verdict
+        });
+        match verdict {
+            Some(CallbackEnd::Failed(failure)) => Err(failure.to_string()),
+            Some(CallbackEnd::Done | CallbackEnd::Waiting) => Ok(shown),
+            None => Err("the application is paused after failures".to_owned()),
+        }
+    }
+
     /// Runs `on_stop` of every application, after everything else has ended.
     pub fn stop_apps<R: Reactor>(&mut self, reactor: &mut R) {
         self.run_last_log_hooks(reactor);
