@@ -1,9 +1,10 @@
 # Users need `make run`; contributors need `make test`. The other targets are for development and releases.
-.PHONY: run test lint fuzz soak compare c1000k figures build dist deb image peers
+.PHONY: run test lint fuzz soak leak compare c1000k figures build dist deb image peers
 SHELL := /bin/bash
 LOGS := target/test-logs
 SEEDS ?= 5000
 FIRST ?= 0
+CONNECTS ?= 1000000
 FUZZ_SECONDS ?= 60
 WHAT ?= all
 CONNECTIONS ?= 1200000
@@ -39,6 +40,9 @@ lint:           ## formatting and lints
 
 soak:           ## simulate many seeds on all CPUs: make soak FIRST=1000000 SEEDS=20000
 	TIDEGATE_FIRST_SEED=$(FIRST) TIDEGATE_SEEDS=$(SEEDS) cargo test --release --package tidegate-server --test simulation no_seed -- --nocapture
+
+leak:           ## a million clients of a Lua application come and go in the simulation: make leak CONNECTS=50000 for fewer
+	TIDEGATE_LEAK_CONNECTS=$(CONNECTS) cargo test --release --package tidegate-server --test simulation come_and_go -- --nocapture
 
 fuzz:           ## run each fuzz target for FUZZ_SECONDS; installs cargo-fuzz, and the nightly toolchain if rustup is there
 	scripts/fuzz.sh $(FUZZ_SECONDS)

@@ -387,10 +387,35 @@ function hub:disconnect(arguments) end
 ---@return integer? code
 function hub:refresh(arguments) end
 
+---An attempt to find a server for a request, in `on_balance`.
+---@class tide.Attempt
+---@field pool string
+---@field number integer From 1.
+---@field servers { name: string, index: integer, is_free: boolean, was_tried: boolean }[]
+
+---An event of a client of a push hub, in `on_push`.
+---@class tide.PushEvent
+---@field hub string
+---@field type "connect"|"refresh"|"subscribe"|"publish"|"sub_refresh"|"rpc"|"disconnect"|"channel_empty"
+---@field client? string
+---@field transport? string
+---@field protocol? "json"|"protobuf"
+---@field user? string Not for `connect`.
+---@field meta? any What the result of `connect` has kept.
+---@field channel? string
+---@field method? string For `rpc`.
+---@field data? any
+---@field name? string The client's library, for `connect`.
+---@field version? string
+---@field time_ms? integer For `channel_empty`.
+---@field address? string The client's address.
+---@field headers? table<string, string|string[]> Those of the client's first request that the setting `headers` lists.
+
 ---The table that a script returns.
 ---@class tide.Handlers
 ---@field on_request? fun(request: tide.Request, response: tide.Response)
 ---@field on_access? fun(request: tide.Request, response: tide.Response)
+---@field on_balance? fun(request: tide.Request, attempt: tide.Attempt): integer|string|nil
 ---@field on_response? fun(request: tide.Request, response: tide.ResponseHead)
 ---@field on_body? fun(request: tide.Request, body: tide.Body)
 ---@field on_log? fun(record: table<string, any>)
@@ -398,6 +423,7 @@ function hub:refresh(arguments) end
 ---@field on_message? fun(client: tide.Client, message: string, kind: "text"|"binary")
 ---@field on_drain? fun(client: tide.Client)
 ---@field on_close? fun(client: tide.Client, code: integer, reason: string)
+---@field on_push? fun(event: tide.PushEvent): true|table|false|nil, string|{ code: integer, message: string, temporary?: boolean }|nil
 ---@field on_start? fun()
 ---@field on_stop? fun()
 ---@field on_handover? fun(client: tide.Client, state: table) After a reload: a client of the previous code.
@@ -448,6 +474,9 @@ function head:set_header(name, value) end
 ---@param value any
 ---@return tide.ResponseHead
 function head:add_header(name, value) end
+---Counts the response as a failure of its server.
+---@return tide.ResponseHead
+function head:mark_failed() end
 ---Forwards the body unchanged: `on_body` does not run.
 ---@return tide.ResponseHead
 function head:keep_body() end
@@ -612,6 +641,13 @@ function test.tcp(server) end
 function test.websocket(server, options) end
 ---@param handler fun(request: tide.HttpRequest): table?, string?
 function test.http(handler) end
+---@param what tide.TestRequest|{ pool?: string, number?: integer, servers: (string|{ name: string, is_free?: boolean, was_tried?: boolean })[] }
+---@return integer? server
+---@return string? failure
+function test.balance(what) end
+---@param what tide.PushEvent|{ type: string } The hub is "test" unless it is given.
+---@return { result?: table, error?: table, disconnect?: table, failure?: string } decision
+function test.push(what) end
 ---@return { hub: string, method: string, arguments: table }[]
 function test.published() end
 ---@param values table<string, string|number|boolean>

@@ -225,10 +225,10 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
     let websocket = websocket::read(file, WebSocket::default(), notes);
     let log = log::read(file, notes);
     let admin = admin::read(file, &listeners, notes);
-    let hubs = push::read(file, &pools, notes);
     let sets = sets::read(file, notes);
     let maps = maps::read(file, notes);
     let apps = lua::read(file, &pools, notes);
+    let hubs = push::read(file, (&pools, &apps), notes);
     let known = Known {
         listeners: &listeners,
         choices: Choices { pools: &pools, maps: &maps },

@@ -41,7 +41,7 @@ pub use crate::push::{
     Deltas, Namespace, Permit, PublishRate, Push, PushRoute, Slow, Subscribe, is_channel_pattern,
     is_event_name,
 };
-pub use crate::push_backend::{BackendEvent, PushBackend};
+pub use crate::push_backend::{BackendEvent, BackendTarget, PushBackend};
 pub use crate::text_test::{TextFault, TextKind, TextTest};
 
 pub use admin::{Admin, AdminTls};

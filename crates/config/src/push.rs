@@ -8,6 +8,7 @@ use tidegate_base::Span;
 use crate::findings::Owner;
 use crate::keys::{NAMESPACE, PUSH};
 use crate::listeners::{refused, unknown_name};
+use crate::lua::Apps;
 use crate::model::PublicKeys;
 use crate::pattern::{self, ValueError};
 use crate::pools::Pools;
@@ -282,7 +283,7 @@ impl Push {
 }
 
 /// Reads all hubs, in file order.
-pub(crate) fn read(file: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Vec<Push> {
+pub(crate) fn read(file: &Table<'_>, known: (&Pools, &Apps), notes: &mut Notes) -> Vec<Push> {
     let mut hubs = Vec::new();
     for (name, value) in file.open_fields("push", notes) {
         if let Err(complaint) = pattern::check_name(&name.text) {
@@ -298,7 +299,7 @@ pub(crate) fn read(file: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Vec<Pu
         }
         let mut hub = Push::named(name.text);
         if let Some(table) = Table::open(&PUSH, value, notes) {
-            read_hub(&table, pools, &mut hub, notes);
+            read_hub(&table, known, &mut hub, notes);
         }
         notes.places.assign(Owner::Push(hubs.len()));
         hubs.push(hub);
@@ -306,7 +307,7 @@ pub(crate) fn read(file: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Vec<Pu
     hubs
 }
 
-fn read_hub(table: &Table<'_>, pools: &Pools, hub: &mut Push, notes: &mut Notes) {
+fn read_hub(table: &Table<'_>, known: (&Pools, &Apps), hub: &mut Push, notes: &mut Notes) {
     for key in table.texts("api-keys", notes) {
         hub.api_keys.extend(read_secret("an API key", key, notes));
     }
@@ -326,7 +327,7 @@ fn read_hub(table: &Table<'_>, pools: &Pools, hub: &mut Push, notes: &mut Notes)
         }
     }
     table.set_flag("anonymous", &mut hub.anonymous, notes);
-    hub.backend = push_backend::read(table, pools, notes);
+    hub.backend = push_backend::read(table, known, notes);
     read_namespace(table, &mut hub.channels, notes);
     for (name, value) in table.open_fields("namespace", notes) {
         if name.text.contains(['*', '/']) {

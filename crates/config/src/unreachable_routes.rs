@@ -115,7 +115,8 @@ fn check_pools(
     let used: BTreeSet<usize> =
         routes.iter().flat_map(|(route, _)| route.pools().chain(route.also_used())).collect();
     let is_named = |name: &str| {
-        let of_hub = |hub: &Push| hub.backend.as_ref().is_some_and(|backend| backend.pool == name);
+        let of_hub =
+            |hub: &Push| hub.backend.as_ref().is_some_and(|backend| backend.uses_pool(name));
         apps.use_pool(name) || hubs.iter().any(of_hub)
     };
     for (index, pool) in pools.pools.iter().enumerate() {

@@ -13,8 +13,8 @@ use crate::reply::ReplyHead;
 use crate::schedule::{Owner, TaskId, Wait, Wake};
 use crate::vm::{CallbackEnd, Vm, numbers};
 
-/// How long a hook waits for anything but the body and the client before it reads or writes again. The server and the
-/// client wait meanwhile, and hold a connection each. As long as `on_access` may wait.
+/// How long a hook waits for anything but the body and the client before it reads or writes again, and how long `on_response`
+/// may take. The server and the client wait meanwhile, and hold a connection each. As long as `on_access` may wait.
 pub(crate) const HOOK_WAIT_MAX: Span = Span::from_secs(60);
 /// Bytes of a body that wait for the script.
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -61,10 +61,18 @@ impl Host {
         })
     }
 
-    /// The deadline of the hook that runs `owner`'s coroutine; `None` if the hook waits for the body or the client, whose own
-    /// timeouts apply, and for other handlers.
+    /// The deadline of the hook on a response, or about an event, that runs `owner`'s coroutine; `None` if the hook waits for the
+    /// body or the client, whose own timeouts apply, and for other handlers.
     pub(crate) fn hook_deadline(&mut self, owner: Owner, wait: Wait) -> Option<Moment> {
-        let Owner::Request(id) = owner else { return None };
+        let id = match owner {
+            Owner::Request(id) => id,
+            Owner::Event(id) => return self.events.get(id).map(|event| event.by),
+            Owner::Client(_)
+            | Owner::Job(_)
+            | Owner::Broadcast
+            | Owner::Log
+            | Owner::Application => return None,
+        };
         match wait {
             Wait::Body(_) | Wait::Drain(_) => {
                 if let Ok(flow) = self.body_flow(id) {
@@ -79,7 +87,11 @@ impl Host {
             | Wait::Operation(_)
             | Wait::Socket(..)
             | Wait::Datagram(..)
-            | Wait::Queue(..) => self.body_flow(id).ok().map(|flow| flow.deadline),
+            | Wait::Queue(..) => {
+                let exchange = self.exchanges.get(id)?;
+                let of_body = exchange.flow.as_ref().map(|flow| flow.deadline);
+                of_body.or_else(|| exchange.reply.as_ref().map(|reply| reply.decide_by))
+            }
         }
     }
 
@@ -139,6 +151,7 @@ impl Vm {
     /// Keeps the head of a response for `on_body` without a call of `on_response`, which the script lacks.
     pub fn note_response(&mut self, id: ScriptRequestId, reply: ReplyHead) {
         if let Ok(exchange) = self.engine.host().exchange(id) {
+            exchange.response = Response::Relayed;
             exchange.reply = Some(Box::new(reply));
         }
     }

@@ -99,6 +99,8 @@ pub(crate) fn check_reply_field(name: &[u8], value: Option<&[u8]>) -> Result<(),
 pub(crate) enum Response {
     /// Nothing was sent.
     Expected,
+    /// A server has responded. Nothing was sent, and the script changes that response instead of making one.
+    Relayed,
     /// The head was sent.
     Begun,
     /// The response is complete.
@@ -135,6 +137,10 @@ pub struct ScriptRequest {
     params: Vec<(Range<usize>, Range<usize>)>,
     /// The body of the request.
     body: Vec<u8>,
+    /// The number of servers among which `on_balance` chooses.
+    pub(crate) servers: usize,
+    /// The server that `on_balance` has chosen.
+    pub(crate) choice: Option<usize>,
     /// The choices of `on_access`; `None` for other handlers.
     access: Option<Access>,
     /// The fields that `on_access` has set or removed.
@@ -269,6 +275,8 @@ impl Default for ScriptRequest {
             answer_fields: Vec::new(),
             written: Vec::new(),
             status: 200,
+            servers: 0,
+            choice: None,
             response: Response::Expected,
             is_touched: false,
             at_return: AtReturn::Nothing,
@@ -323,6 +331,7 @@ impl ScriptRequest {
         self.waiters.clear();
         self.reply = None;
         self.flow = None;
+        (self.servers, self.choice) = (0, None);
     }
 
     fn put(&mut self, bytes: &[u8]) -> Range<usize> {
@@ -380,7 +389,9 @@ impl ScriptRequest {
     /// The request, if it can still be changed.
     fn changeable(&mut self) -> Result<&mut Access, &'static str> {
         match self.response {
-            Response::Expected => self.access.as_mut().ok_or("only on_access can change a request"),
+            Response::Expected | Response::Relayed => {
+                self.access.as_mut().ok_or("only on_access can change a request")
+            }
             Response::Begun | Response::Ended => Err("the request already has a response"),
         }
     }
@@ -459,6 +470,12 @@ impl ScriptRequest {
         }
         access.pool = found;
         Ok(())
+    }
+
+    /// Copies a request that was taken.
+    pub(crate) fn copy(&mut self, from: &Rewritten) {
+        self.head.keep(&from.head.lend());
+        self.changes.clone_from(&from.fields);
     }
 
     /// Swaps the changed request with `into`, which provides buffers.

@@ -13,8 +13,8 @@ use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::FieldStorage;
 
 use crate::{
-    Bounds, Budget, CallbackEnd, ClientName, Dictionary, Effect, Excess, Facts, Layer, Origin,
-    Outbox, Queue, Randomness, Script, Vm,
+    Bounds, Budget, CallbackEnd, ClientName, Dictionary, Effect, Excess, Facts, HubEventParts,
+    Layer, Origin, Outbox, Queue, Randomness, Script, Vm,
 };
 
 /// Calls of one input. Further bytes are ignored.
@@ -50,6 +50,7 @@ pub fn fuzz_lua_api(data: &[u8]) {
         let Some(([low, high, length], others)) = rest.split_first_chunk() else { break };
         let (choices, others) = others.split_at(others.len().min(usize::from(*length)));
         walker.call(1 + usize::from(u16::from_le_bytes([*low, *high])), choices);
+        walker.decide(choices);
         rest = others;
     }
     walker.check();
@@ -109,6 +110,22 @@ impl Walker {
         if let CallbackEnd::Failed(failure) = &end {
             assert!(failure.excess.is_some(), "function {number}: {failure}");
         }
+    }
+
+    /// Lets `on_push` return what `choices` determine.
+    fn decide(&mut self, choices: &[u8]) {
+        let by = Moment::from_nanos(self.nanos).after(Span::from_secs(1));
+        let Some(event) = self.vm.open_event(5, by) else { return };
+        let parts = HubEventParts {
+            hub: "live",
+            kind: "publish",
+            fields: choices,
+            body: b"{\"client\":\"c\",\"channel\":\"a\",\"data\":{\"a\":1}}",
+        };
+        self.vm.hub_event(event, &parts);
+        self.settle();
+        self.vm.close_event(event);
+        assert_eq!(self.vm.hub_events(), 0, "an event remains in the VM");
     }
 
     /// Checks that the VM answers, unless the script keeps too much memory.
@@ -194,6 +211,7 @@ impl Walker {
                 | Effect::CloseRemote { .. }
                 | Effect::AwaitDrain { .. }
                 | Effect::BodyRoom { .. }
+                | Effect::Decide { .. }
                 | Effect::Broadcast { .. }
                 | Effect::QueueFilled { .. }
                 | Effect::SocketSend { .. }

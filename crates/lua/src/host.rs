@@ -19,6 +19,7 @@ use tidegate_wire::message::RequestHead;
 use tidegate_wire::websocket::MaskKey;
 
 use crate::datagrams::{DatagramSocketId, Datagrams};
+use crate::events::{EVENTS_MAX, HubEvent};
 use crate::exchange::{AtReturn, Origin, Response, ScriptRequest};
 use crate::operations::{OPERATIONS_MAX, Operation, OperationId};
 use crate::outgoing::Outgoing;
@@ -170,6 +171,13 @@ pub enum Effect {
         method: Range<usize>,
         /// Its arguments, as JSON.
         arguments: Range<usize>,
+    },
+    /// A decision about an event of a push hub.
+    Decide {
+        /// The worker's tag of the event.
+        tag: u64,
+        /// The decision, as JSON.
+        decision: Range<usize>,
     },
     /// A request for a server, whose response goes to `Vm::complete_request`.
     Http {
@@ -394,6 +402,8 @@ pub(crate) struct Host {
     pub(crate) outbox: Outbox,
     /// The requests whose responses are in progress.
     pub(crate) exchanges: Slab<Box<ScriptRequest>>,
+    /// The events of push hubs that wait for decisions.
+    pub(crate) events: Slab<HubEvent>,
     /// The WebSocket clients.
     pub(crate) clients: Slab<Client>,
     /// How many entries of `clients` are reserved.
@@ -452,6 +462,8 @@ pub(crate) struct Host {
         reason = "a move between this list and `exchanges` copies a pointer"
     )]
     spare: Vec<Box<ScriptRequest>>,
+    /// What the code of the console has returned.
+    pub(crate) shown: String,
     /// The compiled regular expressions.
     pub(crate) patterns: Patterns,
     /// The names of the tests, in the VMs of tests.
@@ -465,6 +477,7 @@ impl Host {
             find_module,
             outbox: Outbox::default(),
             exchanges: Slab::new(EXCHANGES_MAX),
+            events: Slab::new(EVENTS_MAX),
             clients: Slab::new(CLIENTS_MAX),
             reserved: 0,
             handover_state: Vec::new(),
@@ -492,6 +505,7 @@ impl Host {
             handlers: 0,
             lines: 0,
             spare: Vec::new(),
+            shown: String::new(),
             patterns: Patterns::default(),
             tests: Vec::new(),
         }
@@ -545,7 +559,9 @@ impl Host {
         let Some(mut exchange) = self.exchanges.remove(id) else { return };
         match exchange.response {
             Response::Ended => self.schedule.detach(exchange.task),
-            Response::Expected | Response::Begun => self.schedule.cancel(exchange.task),
+            Response::Expected | Response::Relayed | Response::Begun => {
+                self.schedule.cancel(exchange.task);
+            }
         }
         self.schedule.wake_all(&exchange.waiters, Wake::Ended);
         if let Some(flow) = &exchange.flow {
@@ -627,8 +643,10 @@ impl Host {
     pub(crate) fn write(&mut self, id: ScriptRequestId, data: &[u8]) -> Result<(), &'static str> {
         let total = self.outbox.bytes.len() + data.len();
         let exchange = self.exchanges.get_mut(id).ok_or(ENDED)?;
-        if exchange.response == Response::Ended {
-            return Err(ENDED);
+        match exchange.response {
+            Response::Expected | Response::Begun => {}
+            Response::Relayed => return Err(OF_SERVER),
+            Response::Ended => return Err(ENDED),
         }
         if total + exchange.written.len() > OUTPUT_BYTES_MAX {
             return Err(TOO_MUCH);
@@ -642,7 +660,7 @@ impl Host {
     /// Takes the part of a body that was written and not sent. The caller appends to it and puts it back.
     pub(crate) fn take_written(&mut self, id: ScriptRequestId) -> Option<Vec<u8>> {
         let exchange = self.exchanges.get_mut(id)?;
-        let is_open = exchange.response != Response::Ended;
+        let is_open = matches!(exchange.response, Response::Expected | Response::Begun);
         is_open.then(|| core::mem::take(&mut exchange.written))
     }
 
@@ -667,6 +685,7 @@ impl Host {
         let exchange = exchanges.get_mut(id).ok_or(ENDED)?;
         match exchange.response {
             Response::Ended => return Err(ENDED),
+            Response::Relayed => return Err(OF_SERVER),
             Response::Expected => {
                 exchange.is_touched = true;
                 exchange.set_default_type(b"text/plain; charset=utf-8");
@@ -692,6 +711,7 @@ impl Host {
         let tag = exchange.tag;
         match exchange.response {
             Response::Ended => return Err(ENDED),
+            Response::Relayed => return Err(OF_SERVER),
             Response::Expected => {
                 if !exchange.written.is_empty() {
                     exchange.set_default_type(b"text/plain; charset=utf-8");
@@ -716,6 +736,7 @@ impl Host {
         let exchange = self.exchanges.get_mut(id).ok_or(ENDED)?;
         match exchange.response {
             Response::Ended => return Err(ENDED),
+            Response::Relayed => return Err(OF_SERVER),
             Response::Expected | Response::Begun if exchange.flow.is_some() => {
                 return Err(HEAD_SENT);
             }
@@ -768,5 +789,7 @@ impl Host {
 
 /// The error of an operation on a response that is complete or whose client has left.
 const ENDED: &str = "the response has ended";
+/// The error of a response to a request that a server has answered.
+const OF_SERVER: &str = "a server has responded: on_response can only change its head";
 /// The error of a change of a head that was sent.
 const HEAD_SENT: &str = "the head of the response has been sent";

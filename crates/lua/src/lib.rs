@@ -7,13 +7,16 @@
 //! `unsafe` is in `engine/` only, because LuaJIT's interface is a C library.
 #![deny(unsafe_code)]
 
+mod balance;
 mod body;
 mod clients;
+mod console;
 mod datagrams;
 mod digest;
 mod encoding;
 #[allow(unsafe_code)]
 mod engine;
+mod events;
 mod exchange;
 pub mod fuzz;
 mod host;
@@ -31,8 +34,10 @@ mod succession;
 mod vm;
 mod waiting;
 
+pub use balance::BalanceParts;
 pub use datagrams::{DatagramSocket, DatagramSocketId};
 pub use engine::{Budget, Excess, Failure};
+pub use events::{HubEvent, HubEventId, HubEventParts};
 pub use exchange::{ClientName, Origin, Rewritten, fields_of};
 pub use host::{
     ClientId, EXCHANGES_MAX, Effect, Facts, FindModule, Layer, Level, OUTPUT_BYTES_MAX, Outbox,

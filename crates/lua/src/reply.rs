@@ -3,6 +3,7 @@
 //! Never: lets a script change how the message is framed.
 //! Limits: those of `Overrides`.
 
+use tidegate_base::Moment;
 use tidegate_wire::message::{Overrides, ResponseHead};
 
 use crate::exchange::check_reply_field;
@@ -12,7 +13,7 @@ const CONTENT_FIELDS: [&str; 5] =
     ["accept-ranges", "content-digest", "content-md5", "digest", "repr-digest"];
 
 /// The head of a response; see the module header.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub struct ReplyHead {
     /// The status of the server.
     received: u16,
@@ -24,6 +25,10 @@ pub struct ReplyHead {
     pub changes: Overrides,
     /// The script wants the body unchanged: `on_body` does not run.
     pub keeps_body: bool,
+    /// The script counts the response as a failure of its server.
+    pub is_failed: bool,
+    /// When `on_response` is stopped at the latest.
+    pub(crate) decide_by: Moment,
 }
 
 impl ReplyHead {
@@ -37,8 +42,9 @@ impl ReplyHead {
             fields.extend_from_slice(field.value);
             fields.push(b'\n');
         }
-        let status = head.status;
-        Self { received: status, fields, status, changes: Overrides::default(), keeps_body: false }
+        let (status, changes) = (head.status, Overrides::default());
+        let (keeps_body, is_failed, decide_by) = (false, false, Moment::NEVER);
+        Self { received: status, fields, status, changes, keeps_body, is_failed, decide_by }
     }
 
     /// Whether the head that the client gets differs from the head that the server sent.

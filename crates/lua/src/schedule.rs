@@ -12,6 +12,7 @@ use tidegate_base::{Id, Moment, Slab, Span};
 
 use crate::datagrams::DatagramSocketId;
 use crate::engine::Coroutine;
+use crate::events::HubEventId;
 use crate::host::{ClientId, ScriptRequestId};
 use crate::operations::OperationId;
 use crate::sockets::SocketId;
@@ -41,6 +42,8 @@ pub(crate) enum Owner {
     Broadcast,
     /// `on_log` of a request that has ended.
     Log,
+    /// `on_push` for this event.
+    Event(HubEventId),
     /// The application: `on_start`, `on_close`, and handlers that continue after their response.
     Application,
 }
@@ -488,7 +491,7 @@ impl Schedule {
         }
         let is_own = |task: &Task| match task.owner {
             Owner::Job(_) | Owner::Broadcast | Owner::Log | Owner::Application => true,
-            Owner::Request(_) | Owner::Client(_) => false,
+            Owner::Request(_) | Owner::Client(_) | Owner::Event(_) => false,
         };
         let waits = self.tasks.iter().filter(|(_, task)| is_own(task) && task.operation.is_none());
         let waits: Vec<TaskId> = waits.map(|(id, _)| id).collect();
@@ -538,7 +541,9 @@ impl Schedule {
 
     /// The coroutines that wait on behalf of a request or a client.
     pub(crate) fn owned(&self) -> usize {
-        let is_owned = |task: &Task| matches!(task.owner, Owner::Request(_) | Owner::Client(_));
+        let is_owned = |task: &Task| {
+            matches!(task.owner, Owner::Request(_) | Owner::Client(_) | Owner::Event(_))
+        };
         self.tasks.iter().filter(|(_, task)| is_owned(task)).count()
     }
 }

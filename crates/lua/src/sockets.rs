@@ -205,6 +205,7 @@ impl Host {
             | Owner::Broadcast
             | Owner::Log
             | Owner::Request(_)
+            | Owner::Event(_)
             | Owner::Job(_) => Keeper::Run(self.schedule.run),
         }
     }

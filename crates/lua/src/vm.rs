@@ -9,6 +9,7 @@ use tidegate_wire::message::{RequestHead, ResponseHead};
 
 use crate::body::HOOK_WAIT_MAX;
 use crate::engine::{Argument, Budget, Coroutine, Engine, Entry, Excess, Failure, Turn};
+use crate::events::ON_PUSH;
 use crate::exchange::{AtReturn, Origin, Rewritten};
 use crate::host::{ClientId, Facts, FindModule, Host, Layer, Level, Outbox, ScriptRequestId};
 use crate::operations::{OperationId, Outcome, Reply};
@@ -72,6 +73,10 @@ pub enum Handler {
     Body,
     /// The layer takes broadcasts.
     Broadcast,
+    /// `on_push`
+    Push,
+    /// `on_balance`
+    Balance,
 }
 
 /// How a callback ended.
@@ -96,6 +101,11 @@ pub enum CallbackOwner {
     /// A handler of a WebSocket client.
     Client {
         /// The client.
+        tag: u64,
+    },
+    /// `on_push` for an event of a push hub.
+    Event {
+        /// The event.
         tag: u64,
     },
     /// The application.
@@ -127,6 +137,8 @@ struct Continuation {
 pub const TEST: &str = "the test";
 /// The name of `on_start` in messages.
 pub(crate) const ON_START: &str = "on_start";
+/// The name of `on_response` in messages.
+const ON_RESPONSE: &str = "on_response";
 /// Maximum number of calls of `on_log` that wait.
 const WAITING_LOGS_MAX: usize = 1024;
 /// The name of jobs in messages.
@@ -375,10 +387,20 @@ impl Vm {
         self.run(Entry::Access, (Owner::Request(id), "on_access"), &numbers(id))
     }
 
-    /// Runs `on_response` for the head of a server's response. It cannot wait.
+    /// Runs `on_response` for the head of a server's response. If it waits, `hold_response` must follow.
     pub fn response(&mut self, id: ScriptRequestId, head: &ResponseHead<'_>) -> CallbackEnd {
-        self.note_response(id, ReplyHead::new(head));
-        self.run_at_once(Entry::Response, (Owner::Request(id), "on_response"), &numbers(id))
+        let mut reply = ReplyHead::new(head);
+        reply.decide_by = self.engine.host().now().after(HOOK_WAIT_MAX);
+        self.note_response(id, reply);
+        self.engine.host().note_handler(id, AtReturn::Nothing);
+        self.run(Entry::Response, (Owner::Request(id), ON_RESPONSE), &numbers(id))
+    }
+
+    /// `on_response` waits. From now on, `tag` is the worker's tag of the request.
+    pub fn hold_response(&mut self, id: ScriptRequestId, tag: u64) {
+        if let Ok(exchange) = self.engine.host().exchange(id) {
+            exchange.tag = tag;
+        }
     }
 
     /// Takes the head of a response, as `on_response` has changed it.
@@ -402,7 +424,7 @@ impl Vm {
     }
 
     /// Runs a callback that cannot wait.
-    fn run_at_once(
+    pub(crate) fn run_at_once(
         &mut self,
         entry: Entry,
         owner: (Owner, &'static str),
@@ -636,6 +658,10 @@ impl Vm {
                 | Owner::Log
                 | Owner::Application => {}
                 Owner::Client(client) => self.engine.host().end_opening(client),
+                Owner::Event(event) => {
+                    // Its handler has failed, or has decided.
+                    self.engine.host().events.remove(event);
+                }
             }
         }
         self.forget_dropped();
@@ -727,8 +753,12 @@ impl Vm {
         host.abandon_operation(operation);
         let callback_owner = host.callback_owner(owner);
         self.engine.forget(coroutine);
-        let message =
-            format!("{what} has neither read nor written for {} s", HOOK_WAIT_MAX.as_secs());
+        let seconds = HOOK_WAIT_MAX.as_secs();
+        let message = match what {
+            ON_RESPONSE => format!("{what} has waited for {seconds} s"),
+            ON_PUSH => format!("{what} has not decided within the timeout of the hub"),
+            _ => format!("{what} has neither read nor written for {seconds} s"),
+        };
         let failure = Failure { excess: Some(Excess::Wait), message, trace: String::new() };
         Resumed {
             owner: callback_owner,

@@ -1,7 +1,7 @@
 //! What coroutines of a VM wait for: requests, clients, jobs, sockets and times.
 //! In: coroutines that have yielded, events. Out: entries of the schedule, and their owners' references to them.
 //! Never: runs code.
-//! Invariant: an exchange and a client name the task of their handler exactly while it waits.
+//! Invariant: an exchange, a client and an event of a hub name the task of their handler exactly while it waits.
 
 use tidegate_base::{Id, Moment};
 
@@ -63,6 +63,11 @@ impl Host {
                     client.task = task;
                 }
             }
+            Owner::Event(event) => {
+                if let Some(event) = self.events.get_mut(event) {
+                    event.task = task;
+                }
+            }
             Owner::Broadcast => self.broadcast = task,
             Owner::Log => self.waiting_logs += 1,
             Owner::Job(_) | Owner::Application => {}
@@ -84,6 +89,11 @@ impl Host {
                     client.task = Id::NONE;
                 }
             }
+            Owner::Event(event) => {
+                if let Some(event) = self.events.get_mut(event) {
+                    event.task = Id::NONE;
+                }
+            }
             Owner::Broadcast => self.broadcast = Id::NONE,
             Owner::Log => self.waiting_logs -= 1,
             Owner::Job(_) | Owner::Application => {}
@@ -99,6 +109,10 @@ impl Host {
             },
             Owner::Client(id) => match self.clients.get(id) {
                 Some(client) => CallbackOwner::Client { tag: client.tag },
+                None => CallbackOwner::Application,
+            },
+            Owner::Event(id) => match self.events.get(id) {
+                Some(event) => CallbackOwner::Event { tag: event.tag },
                 None => CallbackOwner::Application,
             },
             Owner::Job(_) | Owner::Broadcast | Owner::Log | Owner::Application => {

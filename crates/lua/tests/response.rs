@@ -4,7 +4,7 @@
 mod harness;
 
 use harness::{App, TIMED};
-use tidegate_lua::{CallbackEnd, ReplyHead};
+use tidegate_lua::{CallbackEnd, CallbackOwner, Excess, ReplyHead, ScriptRequestId};
 use tidegate_wire::http1::{HeadDecoder, ResponseLimits};
 use tidegate_wire::message::{RequestKind, ResponseStorage};
 
@@ -92,20 +92,97 @@ fn change_that_would_break_the_message_is_an_error() {
     assert_eq!(verdict, CallbackEnd::Done);
 }
 
+/// Runs `body` in `on_response`, which waits.
+fn hold(body: &str) -> (App, ScriptRequestId) {
+    let script = format!(
+        "local kept return {{
+            on_access = function(request, response) kept = response end,
+            on_response = function(request, response) local kept = kept {body} end }}"
+    );
+    let mut app = App::load(&script, &TIMED);
+    let id = app.open_hook(GET, &[]);
+    assert_eq!(app.vm.access(id), CallbackEnd::Done);
+    let mut storage = ResponseStorage::new();
+    let (limits, kind) = (ResponseLimits::default(), RequestKind::default());
+    let decoded =
+        HeadDecoder::default().decode_response(OK.as_bytes(), &limits, kind, &mut storage);
+    let (head, _) = decoded.expect("the head is valid").expect("the head is complete");
+    assert_eq!(app.vm.response(id, &head), CallbackEnd::Waiting, "{body}");
+    app.vm.hold_response(id, 77);
+    (app, id)
+}
+
 #[test]
-fn hook_cannot_wait_but_may_start_threads() {
-    let body = "local ok, err = tide.sleep(1) tide.log.info(err)
-        tide.spawn(function() tide.sleep(0.01) tide.log.info('later') end)
-        local _, err = tide.http.request { pool = 'api' } tide.log.info(err)";
+fn hook_waits_and_changes_the_head_afterwards() {
+    let (mut app, id) = hold("tide.sleep(1) response:set_status(202):set_header('a', 'b')");
+    app.advance(999);
+    let ended = app.advance(1);
+    assert_eq!((ended[0].what, &ended[0].verdict), ("on_response", &CallbackEnd::Done));
+    assert_eq!(ended[0].owner, CallbackOwner::Request { tag: 77 });
+    let reply = app.vm.take_reply(id).expect("there is a head");
+    assert_eq!((reply.status, reply.changes.written().count()), (202, 1));
+    app.vm.close_request(id);
+    assert_eq!((app.vm.requests(), app.vm.waiting()), (0, 0));
+}
+
+#[test]
+fn hook_cannot_wait_for_longer_than_a_minute_in_all() {
+    let (mut app, id) = hold("for n = 1, 100 do tide.sleep(1) end");
+    for _ in 0..59 {
+        assert!(app.advance(1000).iter().all(|one| one.verdict == CallbackEnd::Waiting));
+    }
+    let mut ended = app.advance(2000);
+    ended.extend(app.advance(1000));
+    let last = ended.last().expect("the hook ends");
+    let CallbackEnd::Failed(failure) = &last.verdict else { panic!("{last:?}") };
+    assert_eq!(failure.excess, Some(Excess::Wait));
+    assert_eq!(failure.message, "on_response has waited for 60 s");
+    app.vm.close_request(id);
+    assert_eq!((app.vm.requests(), app.vm.waiting()), (0, 0));
+}
+
+#[test]
+fn hook_that_waits_ends_with_its_request() {
+    let (mut app, id) = hold("tide.sleep(1) tide.log.info('late')");
+    app.vm.close_request(id);
+    assert_eq!((app.vm.requests(), app.vm.waiting()), (0, 0));
+    assert!(app.advance(2000).is_empty());
+    app.effects();
+    assert_eq!(app.log, [""; 0]);
+}
+
+#[test]
+fn response_of_a_server_cannot_be_answered_by_the_script() {
+    for call in [
+        "kept:write('x')",
+        "kept:finish('x')",
+        "kept:flush()",
+        "kept:drop()",
+        "kept:json({})",
+        "kept:redirect('/')",
+        "kept:status(404)",
+        "kept:header('a', 'b')",
+    ] {
+        let (mut app, id) = hold(&format!(
+            "tide.sleep(1) local ok, a, b = pcall(function() return {call} end) tide.log.info(b or a)"
+        ));
+        app.advance(1000);
+        assert_eq!(app.effects(), None, "{call}");
+        assert!(!app.log.is_empty() && !app.log[0].contains("table"), "{call}: {:?}", app.log);
+        assert!(app.vm.take_reply(id).is_some(), "{call}");
+        app.vm.close_request(id);
+    }
+}
+
+#[test]
+fn hook_may_start_threads() {
+    let body = "tide.spawn(function() tide.sleep(0.01) tide.log.info('later') end)";
     let (mut app, verdict, _) = run_on(OK, body);
     assert_eq!(verdict, CallbackEnd::Done);
-    let refused = "Info functions that wait cannot be used here (such as in on_response or in the error handler of xpcall)";
-    assert_eq!(app.log, [refused, refused]);
     app.advance(0);
     app.advance(20);
     app.effects();
     assert_eq!(app.log.last().map(String::as_str), Some("Info later"));
-    assert!(app.requests.is_empty());
 }
 
 #[test]

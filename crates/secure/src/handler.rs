@@ -33,6 +33,12 @@ pub trait LayerHandler {
     /// Called at the end of each turn, for work that was left until then.
     fn continue_after_turn<R: Reactor>(&mut self, _reactor: &mut R) {}
 
+    /// Called after `continue_after_turn` and the completions that it has caused: sends output that was gathered since. Returns
+    /// whether there was any.
+    fn send_after_turn<R: Reactor>(&mut self, _reactor: &mut R) -> bool {
+        false
+    }
+
     /// Called when an outgoing connection is open and its handshake begins. `Connected` follows when the
     /// handshake is done. `now` is read from the clock for this call, because handshakes earlier in the
     /// same turn take time.

@@ -319,6 +319,8 @@ impl<O: TlsObserver> TlsLayer<O> {
         let wait = if busy { Span::ZERO } else { stack.handler.wait(wait_max) };
         reactor.turn(&mut stack, wait);
         stack.with_handler(reactor, |handler, view| handler.continue_after_turn(view));
+        // This may have resumed connections whose bytes had been decrypted before.
+        while stack.with_handler(reactor, |handler, view| handler.send_after_turn(view)) {}
         stack.handler.note_next(None);
         let has_work = !stack.layer.waiting.is_empty() || stack.handler.wait(Span::MAX).is_zero();
         reactor.note_due(has_work);

@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 use tidegate_base::{Moment, Span};
 use tidegate_config::findings::Finding;
-use tidegate_config::model::{Config, LuaApp, LuaSetting, Route};
+use tidegate_config::model::{Config, LuaApp, LuaSetting};
 use tidegate_lua::{
-    Bounds, Budget, CallbackEnd, ClientId, Dictionary, Excess, Facts, Failure, FindModule, Handler,
+    Bounds, Budget, CallbackEnd, ClientId, Excess, Facts, Failure, FindModule, Handler,
     OperationId, Outbox, Queue, Response, Script, Vm,
 };
 
@@ -24,6 +24,8 @@ use crate::figures::AppFigures;
 use crate::log;
 use crate::randomness::{of_scripts, of_simulated_scripts};
 use crate::retired::{RETIRED_FROM, Retired};
+pub use crate::script_check::check;
+use crate::script_check::lack;
 pub use crate::scripts::{Program, Scripts, read};
 use crate::scripts::{finding, layer_of};
 
@@ -47,48 +49,9 @@ pub enum Meter {
     Instructions(u64),
 }
 
-/// Loads every script once, as `tidegate check` does. Returns what is wrong.
-#[must_use]
-pub fn check(config: &Config) -> Vec<Finding> {
-    let scripts = match read(config) {
-        Ok(scripts) => scripts,
-        Err(findings) => return findings,
-    };
-    let fails = |(index, app)| {
-        let what = fault_of(config, index, scripts[index].as_ref()?)?;
-        Some(finding(index, app, what))
-    };
-    config.lua.iter().enumerate().filter_map(fails).collect()
-}
-
-/// Loads a script on this thread, with separate dictionaries and queues: a script that is refused changes nothing. Returns what is wrong
-/// with it.
-pub(crate) fn fault_of(config: &Config, index: usize, program: &Arc<Program>) -> Option<String> {
-    let app = &config.lua[index];
-    let (bounds, mut facts, find) = environment(app, program, Meter::Time, Place::ONLY, 0);
-    let empty = |(name, bytes): &(String, usize)| (name.clone(), Arc::new(Dictionary::new(*bytes)));
-    facts.shared = app.shared.iter().map(empty).collect();
-    let empty = |(name, bytes): &(String, usize)| (name.clone(), Arc::new(Queue::new(*bytes)));
-    facts.queues = app.queues.iter().map(empty).collect();
-    match Vm::load(&program.script, &bounds, facts, find) {
-        Ok(mut vm) => lack(config, index, &mut vm).map(str::to_owned),
-        Err(failure) => Some(failure.message),
-    }
-}
-
-/// The handler that routes need and the script lacks.
-fn lack(config: &Config, app: usize, vm: &mut Vm) -> Option<&'static str> {
-    let hooks = |route: &Route| route.handling.hooks.as_ref().is_some_and(|hooks| hooks.app == app);
-    let of_hooks = [Handler::Access, Handler::Response, Handler::Body, Handler::Log];
-    let lacks = config.routes.iter().any(hooks) && !of_hooks.into_iter().any(|of| vm.has(of));
-    lacks.then_some(
-        "has no handler for `hooks` of a route: on_access, on_response, on_body or on_log",
-    )
-}
-
 /// The worker and the numbers of a VM.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+pub(crate) struct Place {
     /// The number of the worker, and of all workers.
     worker: (u32, u32),
     /// The number of the VM among those that the worker has had.
@@ -99,7 +62,7 @@ struct Place {
 
 impl Place {
     /// The first VM of the only worker.
-    const ONLY: Self = Self { worker: (0, 1), life: 0, client_life: 0 };
+    pub(crate) const ONLY: Self = Self { worker: (0, 1), life: 0, client_life: 0 };
 }
 
 /// Creates a VM and loads a script.
@@ -127,7 +90,7 @@ pub(crate) fn load_tests(
 }
 
 /// The environment that a VM needs in addition to its script.
-fn environment(
+pub(crate) fn environment(
     app: &LuaApp,
     program: &Arc<Program>,
     meter: Meter,
@@ -582,6 +545,11 @@ impl Apps {
     /// The name of an application.
     pub(crate) fn name(&self, app: usize) -> &str {
         self.settings(app).map_or("", |app| &app.name)
+    }
+
+    /// The index of the application of this name.
+    pub(crate) fn named(&self, name: &str) -> Option<usize> {
+        self.apps.iter().position(|app| app.program.is_some() && app.config.name == name)
     }
 
     /// What is wrong with an application, for a message at its place in the configuration.

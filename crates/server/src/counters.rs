@@ -261,7 +261,8 @@ counters! {
         lua_refusals,
         /// Messages of Lua applications for clients of another worker that were dropped, because that worker did not keep up.
         lua_mail_drops,
-        /// Hooks of routes that waited for too long: requests of `on_access` got a 504 response, and responses of `on_body` were cut.
+        /// Handlers that waited for too long: requests of `on_access` and `on_response` got a 504 response, responses of `on_body`
+        /// were cut, and events of `on_push` failed.
         lua_late_hooks,
         /// Calls of `on_log` that were dropped, because too many waited.
         lua_log_drops,

@@ -56,6 +56,8 @@ pub enum Question {
     Hubs,
     /// The figures of the Lua applications.
     Apps,
+    /// The values of code, in the application of this name.
+    Evaluate(String, Vec<u8>),
 }
 
 /// The report of a worker.
@@ -77,6 +79,8 @@ pub enum Report {
     Hubs(Vec<HubFigures>),
     /// By Lua application, then the VMs of earlier code.
     Apps(Vec<AppFigures>),
+    /// The values of the code as text, or what has failed.
+    Evaluated(Result<String, String>),
 }
 
 /// A question on its way.
@@ -184,6 +188,7 @@ impl Worker {
             Question::Ejections => Report::Ejections(self.ejections(reactor.now())),
             Question::Hubs => Report::Hubs(self.push.figures()),
             Question::Apps => Report::Apps(self.lua.apps.figures()),
+            Question::Evaluate(app, code) => Report::Evaluated(self.evaluate(reactor, app, code)),
             Question::Malformed => Report::Malformed(self.malformed.all()),
             Question::End(id) => Report::Ended(self.end_connection(reactor, *id)),
             Question::EndOfServer(pool, server) => {

@@ -504,7 +504,7 @@ impl Worker {
             "commands without a session"
         );
         assert!(
-            self.push.has_consistent_calls(&self.push.sessions, &self.own),
+            self.push.has_consistent_calls(&self.push.sessions, (&self.own, &self.lua.events)),
             "calls without a session"
         );
         let gauge = self.accounts.counters.push_subscriptions_now.load();

@@ -71,6 +71,7 @@ pub mod resolve;
 mod responder;
 mod retired;
 mod route_marks;
+mod script_check;
 mod scripts;
 mod state_transfer;
 

@@ -14,8 +14,7 @@ use tidegate_config::model::{Config, LuaApp, LuaLayer};
 use tidegate_config::report::Kind;
 use tidegate_lua::{Dictionary, Layer, Queue, Script};
 
-use crate::apps;
-use crate::files;
+use crate::{files, script_check};
 
 /// Bytes of a script or a module.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -189,7 +188,7 @@ pub(crate) fn renew(before: (&Config, &Scripts), next: &Arranged) -> Result<Rene
             settings.shared.iter().cloned().zip(earlier.shared.iter().cloned()).collect()
         });
         let program = Arc::new(program(config, app, texts, (&mut kept, &mut queues)));
-        let wrong = apps::fault_of(config, index, &program);
+        let wrong = script_check::fault_of(config, index, &program);
         refusal.findings.extend(wrong.map(|what| finding(index, app, what)));
         refusal.paths.extend(program.paths());
         changed.push(app.name.clone());

@@ -601,6 +601,15 @@ impl LayerHandler for Worker {
         self.end_turn(reactor);
     }
 
+    fn send_after_turn<R: Reactor>(&mut self, reactor: &mut R) -> bool {
+        let is_needed = self.http2_clients.has_gathering() || self.http2_servers.has_gathering();
+        if is_needed {
+            self.send_gathered(reactor);
+            self.send_gathered_requests(reactor);
+        }
+        is_needed
+    }
+
     fn note_next(&mut self, sock: Option<SockId>) {
         self.mark_sock(sock);
     }

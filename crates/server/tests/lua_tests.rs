@@ -212,6 +212,58 @@ fn bodies_of_servers_pass_the_hook_in_pieces() {
 }
 
 #[test]
+fn heads_of_servers_wait_for_the_hook() {
+    let app = "return {
+            on_response = function(request, response)
+                if request.path == '/late' then tide.sleep(61) end
+                if request.path == '/error' then tide.sleep(1) error('it fails') end
+                local socket = tide.tcp()
+                socket:connect('plans')
+                socket:send(request.path .. '\\n')
+                response:set_header('X-Plan', socket:receive())
+                if request.path == '/kept' then response:keep_body() end
+            end,
+            on_body = function(request, body) body:write((body:read_all():upper())) end }";
+    let tests = "local test = tide.test
+        return { a = function()
+            test.tcp(function(server) tide.sleep(2) server:send('plan of ' .. server:receive() .. '\\n') end)
+            local response = test.response{ path = '/a', response = { body = { 'a', 'b' } } }
+            test.equal({ response:header('X-Plan'), response.body }, { 'plan of /a', 'AB' })
+            response = test.response{ path = '/kept', response = { body = 'abc' } }
+            test.equal({ response:header('X-Plan'), response.body }, { 'plan of /kept', 'abc' })
+            test.equal(test.response{ path = '/late', response = { body = 'a' } }.status, 504)
+            response = test.response{ path = '/error', response = { body = 'a' } }
+            test.equal({ response.status, response.body }, { 500, '' })
+        end }";
+    pass("heads", app, tests);
+}
+
+#[test]
+fn decisions_about_clients_of_hubs_are_tested() {
+    let app = "return { on_push = function(event)
+            if event.type == 'disconnect' then return tide.log.info(event.user) end
+            if event.data.error then error('it fails') end
+            tide.sleep(event.data.seconds)
+            return event.headers.cookie and { data = { event.hub, event.channel, event.address } }, 'no cookie'
+        end }";
+    let tests = "local test = tide.test
+        return { a = function()
+            local event = { type = 'publish', channel = 'a', data = { seconds = 0.5 }, address = '192.0.2.1' }
+            local decision = test.push(event)
+            test.equal(decision, { error = { code = 103, message = 'no cookie' } })
+            event.headers = { Cookie = 'a=b' }
+            test.equal(test.push(event).result.data, { 'test', 'a', '192.0.2.1' })
+            event.data.seconds = 2
+            assert(test.push(event).failure:find('within the timeout', 1, true))
+            event.data.error = true
+            assert(test.push(event).failure:find('it fails', 1, true))
+            test.equal(test.push{ type = 'disconnect', hub = 'live', events = { { user = '7' } } }, {})
+            test.equal(pcall(test.push, { channel = 'a' }), false)
+        end }";
+    pass("events", app, tests);
+}
+
+#[test]
 fn test_simulates_the_servers_of_sockets() {
     let app = "local function ask(line)
             local socket = tide.tcp()
@@ -477,4 +529,29 @@ fn clients_get_publications_and_coroutines_get_values_of_queues() {
             end,
         }";
     assert_eq!(pass("shared", app, tests).len(), 3);
+}
+
+#[test]
+fn choices_of_servers_are_tested() {
+    let app = "return { on_balance = function(request, attempt)
+            if request.path == '/error' then error('it fails') end
+            if attempt.number > 1 then
+                for _, server in ipairs(attempt.servers) do if server.is_free then return server.name end end
+            end
+            return request.headers['x-shard'] and tonumber(request.headers['x-shard'])
+        end }";
+    let tests = "local test = tide.test
+        return { a = function()
+            local servers = { 'one', { name = 'two', is_free = false }, { name = 'three', was_tried = true } }
+            test.equal({ test.balance{ servers = servers, headers = { ['X-Shard'] = 2 } } }, { 2 })
+            test.equal({ test.balance{ servers = servers } }, {})
+            test.equal({ test.balance{ servers = servers, number = 2 } }, { 1 })
+            local server, failure = test.balance{ servers = servers, path = '/error' }
+            assert(server == nil and failure:find('it fails', 1, true))
+            server, failure = test.balance{ servers = servers, headers = { ['X-Shard'] = 4 } }
+            assert(server == nil and failure:find('the pool has no server 4', 1, true))
+            test.equal(pcall(test.balance, {}), false)
+            test.equal(pcall(test.balance, { servers = { 1 } }), false)
+        end }";
+    pass("balance", app, tests);
 }

@@ -8,12 +8,11 @@ mod profile;
 mod top;
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-pub use self::place::{IO_TIMEOUT, Place, TlsArgs, is_address};
+pub use self::place::{IO_TIMEOUT, Place, PlaceArgs, TlsArgs, is_address};
 use crate::{DONE, FAILED, USAGE, print_message};
 
 /// Arguments of `tidegate ctl`.
@@ -23,17 +22,8 @@ use crate::{DONE, FAILED, USAGE, print_message};
     after_help = "`tidegate ctl help` lists the commands of the process."
 )]
 pub struct CtlArgs {
-    /// Address of the admin interface: IP:PORT or unix:PATH [default: 127.0.0.1:9901]
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "config", global = true)]
-    at: Option<String>,
-    /// File with the token of the interface
-    #[arg(long, value_name = "FILE", global = true)]
-    token_file: Option<PathBuf>,
-    /// The configuration file of the process: its `[admin]` has the address and the token
-    #[arg(short, long, value_name = "FILE", global = true)]
-    config: Option<PathBuf>,
     #[command(flatten)]
-    tls: TlsArgs,
+    place: PlaceArgs,
     /// The command, such as: show stat; `help` lists all
     #[command(subcommand)]
     command: CtlCommand,
@@ -103,5 +93,5 @@ const fn is_allowed(byte: u8) -> bool {
 
 /// The interface that the command line names; the error is a string to print.
 fn place(args: &CtlArgs) -> Result<Place, String> {
-    Place::of(args.at.as_deref(), args.config.as_deref(), args.token_file.as_deref(), &args.tls)
+    args.place.place()
 }

@@ -1,4 +1,4 @@
-//! `tidegate lua test DIR`: runs the tests of Lua applications.
+//! `tidegate lua`: `test DIR` runs the tests of Lua applications; for `repl`, see `repl.rs`.
 //! In: a folder. Out: a line for each test, what failed, and a last line with counts; exit code 1 if a test failed, 2 if
 //! there are no tests or a script does not load.
 //! Never: opens a socket.
@@ -10,6 +10,8 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use tidegate_server::lua_tests::{self, Outcome};
 
+use crate::ctl::PlaceArgs;
+use crate::repl;
 use crate::{DONE, FAILED, USAGE, print_message, print_result};
 
 /// Arguments of `tidegate lua`.
@@ -26,11 +28,24 @@ enum LuaCommand {
         /// The folder with the applications
         folder: PathBuf,
     },
+    /// Run lines of Lua in an application of a running process, and print their values
+    Repl {
+        /// The application: NAME of [lua.NAME]
+        app: String,
+        /// The worker whose VM runs the lines
+        #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+        worker: u32,
+        #[command(flatten)]
+        place: PlaceArgs,
+    },
 }
 
 /// Runs the subcommand.
 pub fn run(args: &LuaArgs) -> ExitCode {
-    let LuaCommand::Test { folder } = &args.command;
+    let folder = match &args.command {
+        LuaCommand::Test { folder } => folder,
+        LuaCommand::Repl { app, worker, place } => return repl::run(app, *worker, place),
+    };
     let (mut passed, mut failed) = (0_usize, 0_usize);
     let ended = lua_tests::run(folder, |outcome| {
         match outcome.failure {

@@ -10,6 +10,7 @@ mod convert;
 mod ctl;
 mod lua;
 mod man;
+mod repl;
 mod run;
 mod schema;
 mod source;
@@ -49,7 +50,7 @@ enum Command {
     Convert(convert::ConvertArgs),
     /// Send a command to the admin interface of a running process, such as: show stat
     Ctl(ctl::CtlArgs),
-    /// Test Lua applications
+    /// Test Lua applications, or run Lua in a running one
     Lua(lua::LuaArgs),
     /// Print the JSON Schema of the configuration, for editors
     Schema,

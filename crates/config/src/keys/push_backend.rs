@@ -1,7 +1,7 @@
 //! The settings of calls to the application's backend.
 //! In: nothing. Out: the section `[push.NAME.backend]`, and the key with which channels use it.
 
-use super::Preset::{Absent, Required, Value};
+use super::Preset::{Absent, Value};
 use super::Shape::{Duration, List, Number, Size, Text, Word};
 use super::{Key, Section, TIMEOUT_MS_MAX, key};
 use crate::model::BackendEvent;
@@ -23,10 +23,34 @@ pub(super) const BACKEND_EVENTS: Key = key(
 /// `[push.NAME.backend]`.
 pub static BACKEND: Section = Section {
     path: "[push.NAME.backend]",
-    about: "The application that decides what clients may do, in the HTTP protocol of Centrifugo's proxy: for each event \
-            with a path, the application gets a POST request with JSON. Without a path, an event is not sent.",
+    about: "The application that decides what clients may do: the servers of a pool, in the HTTP protocol of Centrifugo's \
+            proxy, or an application in Lua. For each event with a path, a server gets a POST request with JSON; for each \
+            event in `events`, the Lua application's `on_push` is called. Other events are not sent.",
     keys: &[
-        key("pool", Text("the name of a [pool.NAME]"), Required, "Name of the pool.", ""),
+        key(
+            "pool",
+            Text("the name of a [pool.NAME]"),
+            Absent,
+            "Name of the pool. A backend has either `pool` or `lua`.",
+            "",
+        ),
+        key(
+            "lua",
+            Text("the name of a [lua.NAME]"),
+            Absent,
+            "Name of the Lua application whose `on_push` decides.",
+            "",
+        ),
+        key(
+            "events",
+            List(&Word(&BackendEvent::NAMES)),
+            Value("[]"),
+            "With `lua`: the events that the application gets. \"connect\": clients that connect without a token; \
+             \"refresh\" and \"sub-refresh\": connections and subscriptions that it has granted for a limited time; \
+             \"rpc\": calls of clients; \"disconnect\": clients that have left. \"subscribe\", \"publish\", \
+             \"sub-refresh\" and \"channel-empty\" also need `backend-events` of the channels.",
+            "",
+        ),
         key("connect", PATH, Absent, "Path for clients that connect without a token.", ""),
         key(
             "refresh",

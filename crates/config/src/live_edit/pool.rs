@@ -94,7 +94,7 @@ fn users_of(config: &Config, at: usize) -> Vec<String> {
     });
     let apps = config.lua.iter().filter(|app| app.pools.contains(name));
     let hubs = config.push.iter();
-    let hubs = hubs.filter(|hub| hub.backend.as_ref().is_some_and(|of| of.pool == *name));
+    let hubs = hubs.filter(|hub| hub.backend.as_ref().is_some_and(|of| of.uses_pool(name)));
     let mut users: Vec<String> = routes.map(|(_, route)| format!("route {route}")).collect();
     users.extend(listeners.map(|listener| format!("listener {}", listener.name)));
     users.extend(apps.map(|app| format!("[lua.{}]", app.name)));

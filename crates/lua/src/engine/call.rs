@@ -147,7 +147,7 @@ impl Call {
     pub(super) fn wait(self, wait: Wait) -> c_int {
         let error = match self.can_wait() {
             false => {
-                "functions that wait cannot be used here (such as in on_response or in the error handler of xpcall)"
+                "functions that wait cannot be used here (such as in the error handler of xpcall)"
             }
             true if !self.host().schedule.has_room() => "too many coroutines wait",
             true => {

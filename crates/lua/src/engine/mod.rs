@@ -13,6 +13,7 @@ mod cjson;
 mod crypto_natives;
 mod datagram_natives;
 mod dictionary;
+mod event_natives;
 mod guard;
 mod json;
 mod layer_natives;
@@ -119,12 +120,16 @@ pub(crate) enum Entry {
     Request,
     /// Runs `on_access`.
     Access,
+    /// Runs `on_balance`.
+    Balance,
     /// Runs `on_response`.
     Response,
     /// Runs `on_body`.
     Body,
     /// Runs `on_log`.
     Log,
+    /// Runs `on_push`.
+    Push,
     /// Runs `on_open`.
     Open,
     /// Runs `on_message`.
@@ -141,6 +146,8 @@ pub(crate) enum Entry {
     Adopt,
     /// Takes a broadcast of another VM, or of this one.
     Broadcast,
+    /// Runs code of the console.
+    Evaluate,
     /// Runs a job.
     Job,
     /// Ends a job that has failed.
@@ -152,15 +159,17 @@ pub(crate) enum Entry {
 }
 
 impl Entry {
-    const ALL: [Self; 20] = [
+    const ALL: [Self; 23] = [
         Self::Load,
         Self::Start,
         Self::Stop,
         Self::Request,
         Self::Access,
+        Self::Balance,
         Self::Response,
         Self::Body,
         Self::Log,
+        Self::Push,
         Self::Open,
         Self::Message,
         Self::Close,
@@ -169,6 +178,7 @@ impl Entry {
         Self::Release,
         Self::Adopt,
         Self::Broadcast,
+        Self::Evaluate,
         Self::Job,
         Self::JobFailed,
         Self::LoadTests,
@@ -182,9 +192,11 @@ impl Entry {
             Self::Stop => c"stop",
             Self::Request => c"request",
             Self::Access => c"access",
+            Self::Balance => c"balance",
             Self::Response => c"response",
             Self::Body => c"body",
             Self::Log => c"log",
+            Self::Push => c"push",
             Self::Open => c"open",
             Self::Message => c"message",
             Self::Close => c"close",
@@ -193,6 +205,7 @@ impl Entry {
             Self::Release => c"release",
             Self::Adopt => c"adopt",
             Self::Broadcast => c"broadcast",
+            Self::Evaluate => c"evaluate",
             Self::Job => c"job",
             Self::JobFailed => c"job_failed",
             Self::LoadTests => c"load_tests",
@@ -463,6 +476,7 @@ unsafe extern "C-unwind" fn open_libraries(l: *mut ffi::lua_State) -> c_int {
             dictionary::ALL,
             layer_natives::ALL,
             channel_natives::ALL,
+            event_natives::ALL,
             cjson::ALL,
             crypto_natives::ALL,
             queue_natives::ALL,

@@ -1,7 +1,8 @@
 -- The functions of the module `tide` and of its objects, and the libraries.
 for _, name in ipairs {
   "json", "cbor", "log", "hash", "hmac", "base64", "url", "timer", "http", "websocket", "udp", "dns", "push", "shared", "hex", "now",
-  "elapsed", "sleep", "spawn", "wait", "client", "tcp", "premature", "crypto",
+  "elapsed", "sleep", "spawn", "wait", "client", "tcp", "premature", "crypto", "publish",
+  "worker", "queue",
 } do
   add(name, rawget(tide, name) or tide[name], 0)
 end
@@ -17,6 +18,11 @@ for _, name in ipairs { 'get', 'set', 'add', 'replace', 'incr', 'compare_and_set
   'lpop', 'rpop', 'llen', 'keys' } do
   local d = tide.shared.cache
   add('shared.' .. name, function(...) return d[name](d, ...) end, 0)
+end
+for _, name in ipairs { 'publish', 'broadcast', 'history', 'presence', 'presence_stats', 'history_remove', 'channels', 'info',
+  'subscribe', 'unsubscribe', 'disconnect', 'refresh' } do
+  local hub = tide.push.live
+  add('push.' .. name, function(...) return hub[name](hub, ...) end, 0)
 end
 for _, name in ipairs { 'push', 'pop', 'length' } do
   local q = tide.queue.jobs
@@ -43,6 +49,11 @@ for _, f in ipairs { load, loadstring, require, setmetatable, getfenv, tonumber,
 end
 
 return {
+  on_push = function(event)
+    if random(3) == 1 then tide.sleep(random(9) / 1000) end
+    if random(4) == 1 then return { [makers[random(3)]() or "data"] = makers[random(#makers)]() } end
+    return makers[random(#makers)](), makers[random(#makers)]()
+  end,
   on_request = function(request, response)
     serve(request.path, request.body or "", function(text) response:finish(text) end)
     for _, name in ipairs { "status", "header", "write", "finish", "json", "redirect", "drop" } do

@@ -1,14 +1,15 @@
 -- The functions that Rust calls.
 local native, P = ...
 
-local type, error, pairs, setmetatable, tostring = type, error, pairs, setmetatable, tostring
+local type, error, pairs, ipairs, tostring, setmetatable, rawset, rawget, select =
+  type, error, pairs, ipairs, tostring, setmetatable, rawset, rawget, select
 local new_request, new_response = P.new_request, P.new_response
 
 -- The handlers of the script, and the number of each.
 local NUMBERS = { on_start = 0, on_stop = 1, on_request = 2, on_open = 3, on_message = 4, on_close = 5, on_drain = 6,
-  on_access = 7, on_response = 8, on_log = 9, on_handover = 10, on_retire = 11, on_body = 12 }
+  on_access = 7, on_response = 8, on_log = 9, on_handover = 10, on_retire = 11, on_body = 12, on_push = 14, on_balance = 15 }
 local NAMES = "on_request, on_access, on_response, on_body, on_log, on_open, on_message, on_close, on_drain, on_start, on_stop, " ..
-  "on_handover, on_retire"
+  "on_handover, on_retire, on_push, on_balance"
 local handlers = {}
 local entries = {}
 local getinfo = debug.getinfo
@@ -57,6 +58,45 @@ function entries.access(index, generation)
   handlers.on_access(new_request(index, generation), access_responds and new_response(index, generation) or nil)
 end
 
+-- The servers of a pool, as the worker describes them: `BalanceParts::servers`.
+local function servers_of(text)
+  local servers = {}
+  for name, free, tried in P.G.string.gmatch(text, "([^\t]*)\t(%d)(%d)\n") do
+    servers[#servers + 1] = { name = name, index = #servers + 1, is_free = free == "1", was_tried = tried == "1" }
+  end
+  return servers
+end
+
+-- Most scripts need only some of the fields.
+local Attempt = {
+  __metatable = "attempt",
+  __index = function(self, key)
+    if key ~= "servers" then return nil end
+    local servers = servers_of(self[1])
+    rawset(self, "servers", servers)
+    return servers
+  end,
+}
+
+local function server_named(attempt, name)
+  for at, server in ipairs(attempt.servers) do
+    if server.name == name then return at end
+  end
+  error("on_balance: the pool '" .. attempt.pool .. "' has no server '" .. name .. "'", 0)
+end
+
+function entries.balance(index, generation, pool, number, servers)
+  local attempt = setmetatable({ servers, pool = pool, number = number }, Attempt)
+  local chosen = handlers.on_balance(new_request(index, generation), attempt)
+  if chosen == nil then return end
+  if type(chosen) == "string" then chosen = server_named(attempt, chosen) end
+  if type(chosen) ~= "number" then
+    error("on_balance must return the index or the name of a server, or nil, it returned: " .. type(chosen), 0)
+  end
+  local ok, err = native.choose_server(index, generation, chosen)
+  if not ok then error("on_balance: " .. err, 0) end
+end
+
 local new_head, new_body, decode = P.new_head, P.new_body, native.json_decode
 
 function entries.response(index, generation)
@@ -67,6 +107,21 @@ function entries.body(index, generation)
   handlers.on_body(new_request(index, generation), new_body(index, generation))
 end
 function entries.log(text) handlers.on_log(decode(text)) end
+
+-- Events of hubs that need no decision arrive in lists.
+function entries.push(index, generation, hub, kind, fields, text)
+  local event = decode(text)
+  if event.events then
+    for _, one in ipairs(event.events) do
+      one.hub, one.type = hub, kind
+      handlers.on_push(one)
+    end
+    return native.decide(index, generation, "{}")
+  end
+  event.hub, event.type = hub, kind
+  P.add_fields(event, fields)
+  P.decide(index, generation, kind, handlers.on_push(event))
+end
 
 local clients, new_client = P.clients, P.new_client
 
@@ -97,6 +152,46 @@ entries.release = P.release
 function entries.adopt(index, generation, text)
   local client = P.adopt(index, generation, text)
   handlers.on_handover(client, client:state())
+end
+
+-- Code of the console ------------------------------------------------------------------------------------------------
+
+-- How deep tables are shown, and how many of their entries.
+local DEPTH_MAX, ENTRIES_MAX = 4, 100
+local sort, concat, format = P.G.table.sort, table.concat, string.format
+
+local function shown(value, depth)
+  if type(value) == "string" then return format("%q", value) end
+  if type(value) ~= "table" then return tostring(value) end
+  if depth > DEPTH_MAX then return "{ ... }" end
+  local keys, parts = {}, {}
+  -- The raw entries: `__pairs` does not exist, and `__index` may fail.
+  for key in pairs(value) do
+    if #keys >= ENTRIES_MAX then break end
+    keys[#keys + 1] = key
+  end
+  sort(keys, function(one, other) return tostring(one) < tostring(other) end)
+  for _, key in ipairs(keys) do
+    local name = type(key) == "string" and key or "[" .. tostring(key) .. "]"
+    parts[#parts + 1] = name .. " = " .. shown(rawget(value, key), depth + 1)
+  end
+  if #keys >= ENTRIES_MAX then parts[#parts + 1] = "..." end
+  return "{ " .. concat(parts, ", ") .. " }"
+end
+
+local function show_all(...)
+  local lines = {}
+  for at = 1, select("#", ...) do lines[at] = shown((select(at, ...)), 1) end
+  native.show(concat(lines, "\n"))
+end
+
+function entries.evaluate(code)
+  -- An expression, or statements.
+  local chunk = P.compile("return " .. code, "=console", P.G)
+  local err
+  if not chunk then chunk, err = P.compile(code, "=console", P.G) end
+  if not chunk then error(err, 0) end
+  show_all(chunk())
 end
 
 entries.job, entries.job_failed = P.run_job, P.fail_job

@@ -316,6 +316,12 @@ function head:keep_body()
   return self
 end
 
+-- The response counts as a failure of its server (`eject`).
+function head:mark_failed()
+  check(native.mark_failed(self[1], self[2]))
+  return self
+end
+
 local body = { header = head.header, write = response.write, flush = response.flush }
 
 -- The next piece; nil at the end. What was written is sent before it waits.

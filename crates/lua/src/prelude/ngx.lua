@@ -196,7 +196,10 @@ end
 function handlers.on_response(request, head)
   local state = recall("header_filter", request, head)
   P.ngx_add_fields(state)
-  if chunks.header_filter then chunks.header_filter() end
+  if chunks.header_filter then
+    chunks.header_filter()
+    P.ngx_wait_threads(state)
+  end
   if not chunks.body_filter then kept[request[1]] = nil end
 end
 

@@ -86,6 +86,54 @@ setmetatable(hubs, { __index = function(_, name)
   error("there is no hub '" .. tostring(name) .. "': define [push." .. tostring(name) .. "]", 2)
 end })
 P.hubs, P.Hub = hubs, Hub
+
+-- Decisions about events (on_push) ----------------------------------------------------------------------------------
+
+local PERMISSION_DENIED = 103
+-- The members of the protocol, of which each is a decision by itself.
+local WHOLE = { "error", "disconnect", "result" }
+
+local function is_whole(granted)
+  for _, name in pairs(WHOLE) do
+    if granted[name] ~= nil then return true end
+  end
+  return false
+end
+
+-- The decision that the results of on_push mean.
+local function decision_of(kind, granted, why)
+  if granted == true then return { result = {} } end
+  if type(granted) == "table" then
+    if is_whole(granted) then return granted end
+    -- The protocol has whole seconds.
+    if type(granted.expire_at) == "number" then granted.expire_at = P.G.math.floor(granted.expire_at) end
+    return { result = granted }
+  end
+  if granted ~= nil and granted ~= false then
+    error("on_push must return true, a table, or nil and the reason, it returned: " .. type(granted), 0)
+  end
+  -- What is not renewed ends, without an error.
+  if kind == "refresh" or kind == "sub_refresh" then return {} end
+  if type(why) == "table" then return { error = why } end
+  return { error = { code = PERMISSION_DENIED, message = why and tostring(why) or "permission denied" } }
+end
+
+function P.decide(index, generation, kind, granted, why)
+  local text, err = encode(decision_of(kind, granted, why))
+  if not text then error("the decision of on_push cannot be encoded: " .. tostring(err), 0) end
+  local ok
+  ok, err = native.decide(index, generation, text)
+  if not ok then error(err, 0) end
+end
+
+-- Adds the address and the header fields of the client's first request to an event.
+function P.add_fields(event, fields)
+  local headers = {}
+  for name, value in P.G.string.gmatch(fields, "([^:\n]+): ([^\n]*)\n") do P.add(headers, name:lower(), value) end
+  event.address, headers["x-forwarded-for"] = headers["x-forwarded-for"], nil
+  event.headers = headers
+end
+
 P.tide.push = P.sealed("tide.push", hubs)
 
 return P

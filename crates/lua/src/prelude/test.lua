@@ -127,6 +127,42 @@ function test.connect(what)
   return setmetatable({ tag = call("connect", arguments_of("connect", what)).client }, Client)
 end
 
+-- Runs on_push for an event; returns the decision.
+function test.push(what)
+  check("push", 1, "table", what)
+  if type(what.type) ~= "string" then error("test.push: the event needs a `type`, such as \"publish\"", 2) end
+  local event, lines = {}, {}
+  for name, value in pairs(what) do event[name] = value end
+  event.headers, event.address, event.hub, event.type = nil, nil, nil, nil
+  if what.address then lines[1] = "x-forwarded-for: " .. what.address .. "\n" end
+  for name, value in pairs(what.headers or {}) do lines[#lines + 1] = name .. ": " .. tostring(value) .. "\n" end
+  local data, err = native.json_encode(event)
+  if not data then error("test.push: " .. err, 2) end
+  local reply, decision = call("push", { hub = what.hub or "test", kind = what.type, fields = concat(lines) }, data)
+  if reply.failure then return { failure = reply.failure } end
+  return native.json_decode(decision)
+end
+
+-- Runs on_balance; returns the number of the server that it chooses, or nil, and the error if it has failed.
+function test.balance(what)
+  check("balance", 1, "table", what)
+  check("balance{ servers }", 1, "table", what.servers)
+  local arguments, lines = arguments_of("balance", what), {}
+  for at, server in ipairs(what.servers) do
+    if type(server) == "string" then server = { name = server } end
+    if type(server) ~= "table" or type(server.name) ~= "string" then
+      error("test.balance: each server is a name, or a table with a `name`", 2)
+    end
+    local free = server.is_free ~= false and not server.was_tried
+    lines[at] = server.name .. "\t" .. (free and 1 or 0) .. (server.was_tried and 1 or 0) .. "\n"
+  end
+  arguments.pool, arguments.number, arguments.servers = what.pool or "test", what.number or 1, concat(lines)
+  local reply = call("balance", arguments)
+  if reply.failure == native.null then reply.failure = nil end
+  if reply.server == native.null then reply.server = nil end
+  return reply.server, reply.failure
+end
+
 function test.published() return (call("published", {})).calls end
 
 -- Answers the requests of tide.http in place of servers.

@@ -60,6 +60,8 @@ pub struct App {
     pub sent: Vec<String>,
     /// The calls of push hubs.
     pub calls: Vec<(OperationId, String)>,
+    /// The decisions about events of push hubs: their tags and the decisions.
+    pub decisions: Vec<(u64, String)>,
     /// The requests to servers: pool, method, target, host, fields, body, limits.
     pub requests: Vec<(OperationId, String)>,
     /// The bytes that sockets send.
@@ -84,7 +86,7 @@ pub struct App {
     pub rooms: usize,
     /// The VM waits for this client to read.
     pub awaits_drain: bool,
-    now_nanos: u64,
+    pub now_nanos: u64,
 }
 
 impl App {
@@ -188,6 +190,7 @@ impl App {
             head: (0, Vec::new()),
             sent: Vec::new(),
             calls: Vec::new(),
+            decisions: Vec::new(),
             requests: Vec::new(),
             raw: Vec::new(),
             sockets: Vec::new(),
@@ -291,6 +294,10 @@ impl App {
                     self.is_complete = true;
                 }
                 Effect::Begin { status, fields, .. } => self.note_head(*status, outbox.get(fields)),
+                Effect::Decide { tag, decision } => {
+                    let decision = String::from_utf8_lossy(outbox.get(decision)).into_owned();
+                    self.decisions.push((*tag, decision));
+                }
                 Effect::Drop { tag } => self.sent.push(format!("{tag} dropped")),
                 Effect::Data { body, is_end, .. } => {
                     self.body.push_str(&String::from_utf8_lossy(outbox.get(body)));

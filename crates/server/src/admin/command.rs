@@ -13,8 +13,8 @@ use super::profile::{self, Plan};
 use super::rows::listed;
 use super::wait::Wait;
 use super::{
-    Operations, activity, certificates, edits, errors, events, info, maintenance, map, parts, sess,
-    set, stat, table, wait,
+    Operations, activity, certificates, console, edits, errors, events, info, maintenance, map,
+    parts, sess, set, stat, table, wait,
 };
 use crate::health::{ServerState, View};
 
@@ -25,6 +25,8 @@ pub(super) enum Reply {
     Shown(String),
     /// The command has changed something; the text may be empty.
     Changed(String),
+    /// Code has run, and may have changed something even if it has failed: its values, or what has failed.
+    Ran(Result<String, String>),
     /// A profile is to be taken as long as the client waits for it.
     Profile(Plan),
     /// The client waits for a time or for a server.
@@ -153,6 +155,13 @@ const COMMANDS: &[Command] = &[
         about: "the Lua applications in each worker: memory, clients, timers, failures, restarts",
         example: "show lua",
         run: parts::lua,
+    },
+    Command {
+        words: &["lua", "eval"],
+        arguments: "APPLICATION [worker NUMBER] CODE",
+        about: "runs percent-encoded code in a Lua application, as `tidegate lua repl` does, and shows its values",
+        example: "lua eval chat tide.now()",
+        run: console::evaluate,
     },
     Command {
         words: &["show", "servers", "state"],

@@ -245,6 +245,13 @@ fn complete(
             SentCommand::new(caller, words).audit();
             text + "\n"
         }
+        Ok(Reply::Ran(result)) => {
+            SentCommand::new(caller, words).audit();
+            match result {
+                Ok(text) => text + "\n\n",
+                Err(why) => format!("error: {why}\n\n"),
+            }
+        }
         Err(why) => format!("error: {why}\n\n"),
     }
 }

@@ -10,6 +10,7 @@ mod activity;
 mod certificates;
 mod command;
 mod connection;
+mod console;
 mod edits;
 mod errors;
 mod events;

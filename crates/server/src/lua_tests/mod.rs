@@ -4,6 +4,7 @@
 //! Limits: `STEPS_MAX` and `SPAN_MAX` of a test, and the budgets of an application with default settings.
 //! Invariant: each test has a VM of its own, and begins at the same time with the same random numbers.
 
+mod decisions;
 mod sockets;
 mod stage;
 

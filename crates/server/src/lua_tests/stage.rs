@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, VecDeque};
 use serde_json::{Value, json};
 use tidegate_base::{Moment, Span};
 use tidegate_lua::{
-    CallbackEnd, CallbackOwner, ClientId, ClientName, Effect, Failure, Handler, OperationId,
-    Origin, Outbox, ReplyHead, Resumed, Rewritten, ScriptRequestId, TEST, Vm, fields_of,
+    CallbackEnd, CallbackOwner, ClientId, ClientName, Effect, Excess, Failure, Handler, HubEventId,
+    OperationId, Origin, Outbox, ReplyHead, Resumed, Rewritten, ScriptRequestId, TEST, Vm,
+    fields_of,
 };
 use tidegate_wire::http1::{HeadDecoder, HeadLimits, ResponseLimits};
 use tidegate_wire::message::{FieldStorage, RequestKind, ResponseStorage};
@@ -22,7 +23,7 @@ use super::{SPAN_MAX, STEPS_MAX, text_of};
 const BEGIN: Moment = Moment::from_nanos(1_000_000_000);
 const BEGIN_UNIX_SECONDS: f64 = 1_700_000_000.0;
 /// A request that opens a WebSocket has no response.
-const NO_TAG: u64 = u64::MAX;
+pub(super) const NO_TAG: u64 = u64::MAX;
 
 /// A request in progress.
 struct Request {
@@ -31,6 +32,8 @@ struct Request {
     operation: OperationId,
     /// `on_access` decides about it.
     is_access: bool,
+    /// Its `on_response` waits.
+    is_held: bool,
     /// The names of the pools that may be chosen.
     pools: Vec<String>,
     status: u16,
@@ -63,6 +66,8 @@ pub(super) struct Stage {
     pub(super) links: Links,
     requests: BTreeMap<u64, Request>,
     clients: BTreeMap<u64, Client>,
+    /// Events of hubs that wait for decisions, and the orders of the test that get them.
+    pub(super) events: BTreeMap<u64, (HubEventId, OperationId)>,
     /// Publications that wait for their delivery: channels and data.
     broadcasts: VecDeque<(String, Vec<u8>)>,
     /// The name of the next request or client.
@@ -82,6 +87,7 @@ impl Stage {
             links: Links::new(),
             requests: BTreeMap::new(),
             clients: BTreeMap::new(),
+            events: BTreeMap::new(),
             broadcasts: VecDeque::new(),
             next_tag: 1,
             calls: Vec::new(),
@@ -165,6 +171,7 @@ impl Stage {
         match owner {
             CallbackOwner::Request { tag } => self.note_request(tag, verdict),
             CallbackOwner::Client { tag } => self.note_client(tag, verdict),
+            CallbackOwner::Event { tag } => self.note_event(tag, &verdict),
             CallbackOwner::Application if what == TEST => self.note_test(verdict),
             CallbackOwner::Application => {
                 self.note_failure(what, &verdict);
@@ -180,7 +187,7 @@ impl Stage {
         };
     }
 
-    fn note_failure(&mut self, what: &str, verdict: &CallbackEnd) -> Option<Failure> {
+    pub(super) fn note_failure(&mut self, what: &str, verdict: &CallbackEnd) -> Option<Failure> {
         let CallbackEnd::Failed(failure) = verdict else { return None };
         self.log.push(format!("error: {what}: {}", text_of(failure)));
         Some(failure.clone())
@@ -194,7 +201,7 @@ impl Stage {
     }
 
     /// Carries out what the scripts have ordered, and what follows from it.
-    fn carry_out(&mut self) {
+    pub(super) fn carry_out(&mut self) {
         let mut outbox = Outbox::default();
         loop {
             outbox.clear();
@@ -268,6 +275,11 @@ impl Stage {
                 );
                 self.vm.complete(0, *operation, Ok(b"{\"result\":{}}"));
             }
+            Effect::Decide { tag, decision } => {
+                if let Some((_, operation)) = self.events.remove(tag) {
+                    self.complete(operation, &json!({}), outbox.get(decision));
+                }
+            }
             // `tide.test.http` takes the place of servers.
             Effect::Http { operation, .. } => {
                 self.vm.complete_request(0, *operation, Err("a test has no servers"));
@@ -314,6 +326,8 @@ impl Stage {
             }
             b"response" => self.run_response(operation, arguments, data),
             b"connect" => self.connect(operation, arguments),
+            b"push" => self.decide(operation, arguments, data),
+            b"balance" => self.balance(operation, arguments),
             b"join" => self.join_sockets(operation, arguments),
             b"fail" => {
                 self.end = Some(Err(String::from_utf8_lossy(data).into_owned()));
@@ -359,7 +373,7 @@ impl Stage {
 /// Requests.
 impl Stage {
     /// Hands a fake request to the VM.
-    fn open(
+    pub(super) fn open(
         &mut self,
         arguments: &Value,
         data: &[u8],
@@ -403,8 +417,18 @@ impl Stage {
         let exchange = self.open(arguments, data, tag, is_access)?;
         let pools = names_in(&arguments["pools"]);
         let (status, fields, body, pieces) = (0, Vec::new(), Vec::new(), VecDeque::new());
-        let request =
-            Request { exchange, operation, is_access, pools, status, fields, body, pieces };
+        let is_held = false;
+        let request = Request {
+            exchange,
+            operation,
+            is_access,
+            is_held,
+            pools,
+            status,
+            fields,
+            body,
+            pieces,
+        };
         self.requests.insert(tag, request);
         let verdict = if is_access { self.vm.access(exchange) } else { self.vm.request(exchange) };
         self.note_request(tag, verdict);
@@ -438,14 +462,44 @@ impl Stage {
                 CallbackEnd::Done
             }
         };
-        let failure = self.note_failure("on_response", &verdict);
+        let pieces = pieces_of(&arguments["response"]["pieces"], data);
+        if verdict == CallbackEnd::Waiting {
+            let (tag, is_access, is_held) = (self.take_tag(), false, true);
+            let (status, fields, body, pools) = (0, Vec::new(), Vec::new(), Vec::new());
+            let request = Request {
+                exchange,
+                operation,
+                is_access,
+                is_held,
+                pools,
+                status,
+                fields,
+                body,
+                pieces,
+            };
+            self.requests.insert(tag, request);
+            self.vm.hold_response(exchange, tag);
+            return Ok(());
+        }
+        self.pass_head(operation, exchange, (&verdict, pieces))
+    }
+
+    /// `on_response` has ended.
+    fn pass_head(
+        &mut self,
+        operation: OperationId,
+        exchange: ScriptRequestId,
+        (verdict, pieces): (&CallbackEnd, VecDeque<Vec<u8>>),
+    ) -> Result<(), String> {
+        let failure = self.note_failure("on_response", verdict);
         let Some(reply) = self.vm.take_reply(exchange).filter(|_| failure.is_none()) else {
+            let is_late = failure.as_ref().is_some_and(|it| it.excess == Some(Excess::Wait));
+            let status = if is_late { 504 } else { 500 };
             let message = failure.map(|failure| failure.message).unwrap_or_default();
             self.vm.close_request(exchange);
-            self.complete(operation, &json!({ "status": 500, "error": message }), b"");
+            self.complete(operation, &json!({ "status": status, "error": message }), b"");
             return Ok(());
         };
-        let pieces = pieces_of(&arguments["response"]["pieces"], data);
         self.pass_body(operation, (exchange, reply), pieces)
     }
 
@@ -467,9 +521,18 @@ impl Stage {
             fields.extend_from_slice(&[name.as_bytes(), b": ", value, b"\n"].concat());
         }
         let (tag, status, body) = (self.take_tag(), reply.status, Vec::new());
-        let (is_access, pools) = (false, Vec::new());
-        let mut request =
-            Request { exchange, operation, is_access, pools, status, fields, body, pieces };
+        let (is_access, is_held, pools) = (false, false, Vec::new());
+        let mut request = Request {
+            exchange,
+            operation,
+            is_access,
+            is_held,
+            pools,
+            status,
+            fields,
+            body,
+            pieces,
+        };
         if !is_changed {
             request.body = core::mem::take(&mut request.pieces).into_iter().flatten().collect();
             self.requests.insert(tag, request);
@@ -487,6 +550,9 @@ impl Stage {
     fn feed_bodies(&mut self) -> bool {
         let mut is_fed = false;
         for request in self.requests.values_mut() {
+            if request.is_held {
+                continue;
+            }
             let Some(piece) = request.pieces.pop_front() else { continue };
             self.vm.feed_body(request.exchange, &piece);
             if request.pieces.is_empty() {
@@ -499,6 +565,17 @@ impl Stage {
 
     /// A handler of a request has ended or waits.
     fn note_request(&mut self, tag: u64, verdict: CallbackEnd) {
+        if verdict != CallbackEnd::Waiting
+            && self.requests.get(&tag).is_some_and(|request| request.is_held)
+            && let Some(held) = self.requests.remove(&tag)
+        {
+            self.carry_out();
+            let passed = self.pass_head(held.operation, held.exchange, (&verdict, held.pieces));
+            if let Err(why) = passed {
+                self.vm.complete(0, held.operation, Err(&why));
+            }
+            return;
+        }
         let failure = self.note_failure("the request", &verdict);
         // Its response, if there is one.
         self.carry_out();

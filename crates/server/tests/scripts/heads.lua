@@ -10,7 +10,7 @@ return {
     local path = request.path
     if path == "/error" then error("this hook fails") end
     if path == "/loop" then while true do end end
-    if path == "/sleep" then response:set_header("X-Wait", (select(2, tide.sleep(1)))) end
+    if path == "/sleep" then response:set_header("X-Wait", tostring(tide.sleep(0.05))) end
     if response.status == 404 then response:set_status(410) end
     if path == "/empty" then
       local ok, err = pcall(response.set_status, response, 200)

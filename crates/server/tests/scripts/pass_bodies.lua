@@ -26,7 +26,9 @@ local manners = {
 return {
   on_response = function(_, response)
     count = count + 1
-    if count % 6 == 0 then response:keep_body() end
+    local number = count
+    if number % 5 < 2 then tide.sleep(number % 4 / 50) end
+    if number % 6 == 0 then response:keep_body() end
   end,
   on_body = function(request, body)
     assert(request.method and body.status >= 200)

@@ -24,9 +24,12 @@ mod lapps;
 mod limits;
 mod line;
 mod lua;
+mod lua_balance;
 mod lua_bodies;
 mod lua_channels;
 mod lua_datagrams;
+mod lua_heads;
+mod lua_leak;
 mod lua_lookups;
 mod lua_queues;
 mod lua_reload;
@@ -51,6 +54,7 @@ mod push_cache;
 mod push_clients;
 mod push_compression;
 mod push_crowd;
+mod push_lua_backend;
 mod push_tokens;
 mod push_url_tokens;
 mod push_welcome;
@@ -79,7 +83,11 @@ use origin::InjectedFault;
 
 const SEEDS_DEFAULT: u64 = 800;
 /// Seeds outside the default range that once broke an invariant. They are always played.
-const REGRESSION_SEEDS: [u64; 18] = [
+const REGRESSION_SEEDS: [u64; 20] = [
+    // A response that waited for a hook until its request was complete closed a connection on which the next request waited.
+    352_242_614,
+    // A hook that had waited resumed a TLS server whose bytes were decrypted already: they reached an HTTP/2 client one turn late.
+    352_230_320,
     // A client that read a response slowly was reset by the body timeout, although it made progress.
     900_064_862,
     // A client that reads 4 bytes every 66 ms: the run counted as failed after 1200 s, before the response was complete.

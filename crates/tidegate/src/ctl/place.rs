@@ -23,6 +23,31 @@ const TOKEN_BYTES_MAX: u64 = 4096;
 /// How long a read or write may take.
 pub const IO_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Arguments that name the interface.
+#[derive(Args, Debug)]
+pub struct PlaceArgs {
+    /// Address of the admin interface: IP:PORT or unix:PATH [default: 127.0.0.1:9901]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "config", global = true)]
+    at: Option<String>,
+    /// File with the token of the interface
+    #[arg(long, value_name = "FILE", global = true)]
+    token_file: Option<PathBuf>,
+    /// The configuration file of the process: its `[admin]` has the address and the token
+    #[arg(short, long, value_name = "FILE", global = true)]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsArgs,
+}
+
+impl PlaceArgs {
+    /// The interface; the error is a string to print.
+    pub fn place(&self) -> Result<Place, String> {
+        let (at, config, token) =
+            (self.at.as_deref(), self.config.as_deref(), self.token_file.as_deref());
+        Place::of(at, config, token, &self.tls)
+    }
+}
+
 /// Arguments for an interface with TLS.
 #[derive(Args, Debug, Default)]
 pub struct TlsArgs {

@@ -1,9 +1,14 @@
 //! The commands that show the parts of a running process: pools, certificates, names, events, push hubs, applications.
 //! In: a process with one of each. Out: what `tidegate ctl` prints, as text and as JSON.
 
+use std::io::Write as _;
+use std::process::Stdio;
+
 use serde_json::Value;
 
 use crate::admin::Operated;
+use tidegate_testing::command;
+
 use crate::process::{Folder, free_address, text};
 use crate::proxy_protocol::make_certificate;
 
@@ -55,6 +60,43 @@ fn parts_of_the_process_are_shown() {
         let said = text(&output.stderr);
         assert!(said.contains(&format!("allowed: `show {what}`, `show {what} json`")), "{said}");
     }
+}
+
+#[test]
+fn lines_of_lua_run_in_an_application() {
+    let files = Folder::new("admin-repl-files");
+    let script = "greeting = 'hello' return { on_request = function(request, response) response:json({}) end }\n";
+    let script = files.file("app.lua", script);
+    let settings =
+        format!("[lua.app]\nscript = {script:?}\n[[route]]\npath = \"/lua\"\nlua = \"app\"\n");
+    let operated = Operated::start("admin-repl", &settings);
+    assert_eq!(operated.ctl_well(&["lua", "eval", "app", "greeting..1+1"]), "\"hello2\"\n");
+    for (words, error) in [
+        (&["lua", "eval", "app", "nothing.x"][..], "console:1:"),
+        (&["lua", "eval", "app", "while%20true%20do%20end"], "time budget"),
+        (&["lua", "eval", "none", "1"], "there is no application \"none\""),
+        (&["lua", "eval", "app", "worker", "99", "1"], "there are the workers 0 to"),
+        (&["lua", "eval", "app", "%zz"], "must be percent-encoded"),
+        (&["lua", "eval", "app"], "allowed: lua eval APPLICATION"),
+    ] {
+        let output = operated.ctl(words);
+        let said = text(&output.stderr);
+        assert!(!output.status.success() && said.contains(error), "{words:?}: {said}");
+    }
+    let mut repl = command(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["lua", "repl", "app", "--at", &operated.admin.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut input = repl.stdin.take().expect("a pipe");
+    input.write_all(b"{ greeting, 'a;b' }\n\nerror('it fails')\ntide.app\n").expect("it reads");
+    drop(input);
+    let output = repl.wait_with_output().expect("it ends");
+    assert_eq!(text(&output.stdout), "{ [1] = \"hello\", [2] = \"a;b\" }\n\"app\"\n");
+    assert!(text(&output.stderr).contains("it fails"), "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1));
 }
 
 #[test]

@@ -15,7 +15,7 @@ pub const OVERRIDES_BYTES_MAX: usize = 16 * 1024;
 const FULL: &str = "too many changed fields; allowed: up to 64 fields of 16 KiB together";
 
 /// Fields that replace those of a request.
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Overrides {
     /// The names.
     names: String,
@@ -26,7 +26,7 @@ pub struct Overrides {
 }
 
 /// One field.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Override {
     name: Range<usize>,
     /// `None`: received fields of this name are dropped, and none is written.

@@ -12,6 +12,7 @@ use tidegate_reactor::Reactor;
 use tidegate_wire::message::{OwnedResponse, ResponseHead};
 
 use crate::action::Running;
+use crate::action::lua::held::HeldHead;
 use crate::action::lua::response::ResponseHook;
 use crate::action::lua::{ScriptedRequest, id_of, tag_of};
 use crate::action::proxy::Failure;
@@ -25,7 +26,9 @@ pub(crate) struct BodyHook {
     /// The exchange; `Id::NONE` after its end.
     exchange: Id<Exchange>,
     /// The trailers, once the response of the server is complete.
-    end: Option<Vec<u8>>,
+    pub(super) end: Option<Vec<u8>>,
+    /// The head, while `on_response` waits.
+    pub(super) held: Option<HeldHead>,
 }
 
 /// The hook of an exchange whose response it changes.
@@ -39,7 +42,12 @@ pub(crate) struct ExchangeHook {
 
 impl BodyHook {
     pub(super) fn new(exchange: Id<Exchange>) -> Self {
-        Self { exchange, end: None }
+        Self { exchange, end: None, held: None }
+    }
+
+    /// For a response whose head is held.
+    pub(super) fn holding(exchange: Id<Exchange>, held: HeldHead) -> Self {
+        Self { held: Some(held), ..Self::new(exchange) }
     }
 
     /// The exchange, if it has not ended.
@@ -77,7 +85,10 @@ impl Worker {
     pub(in crate::action) fn body_hook_room(&mut self, id: Id<Exchange>) -> usize {
         let hook = self.exchanges.find(id).and_then(|exchange| exchange.body_hook);
         let Some(hook) = hook else { return usize::MAX };
-        let room = self.in_vm(hook.request, Vm::body_room).unwrap_or(usize::MAX);
+        let room = match self.is_head_held(hook.request) {
+            true => 0,
+            false => self.in_vm(hook.request, Vm::body_room).unwrap_or(usize::MAX),
+        };
         if let Some(exchange) = self.exchanges.find_mut(id) {
             exchange.body_hook = Some(ExchangeHook { is_full: room == 0, ..hook });
         }
@@ -128,7 +139,7 @@ impl Worker {
         }
     }
 
-    fn in_vm<T>(
+    pub(super) fn in_vm<T>(
         &mut self,
         id: Id<ScriptedRequest>,
         call: impl FnOnce(&mut Vm, tidegate_lua::ScriptRequestId) -> T,
@@ -200,7 +211,7 @@ impl Worker {
     }
 
     /// Stops reading from the server if the client does not take what was sent.
-    fn hold_body<R: Reactor>(
+    pub(super) fn hold_body<R: Reactor>(
         &mut self,
         reactor: &mut R,
         to: Requester,

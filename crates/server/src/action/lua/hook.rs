@@ -119,6 +119,10 @@ impl Worker {
         if let Some(vm) = self.lua.apps.present(app) {
             vm.take_request(handle, &mut rewritten);
         }
+        if let Some(vm) = self.lua.apps.present(app).filter(|vm| vm.has(Handler::Balance)) {
+            // The request may get a server before the VM has it back.
+            vm.copy_request(handle, &rewritten);
+        }
         // The values of the response are rendered again, for the changed request.
         self.recall_scripted(id);
         self.keep_for_response(id);
@@ -151,12 +155,15 @@ impl Worker {
         self.resume_request(to);
     }
 
-    /// Ends a request of `on_access`. Its VM keeps it if there is an `on_response` or `on_body`.
+    /// Ends a request of `on_access`. Its VM keeps it if there is an `on_balance`, `on_response` or `on_body`.
     fn keep_for_response(&mut self, id: Id<ScriptedRequest>) {
         let Some(request) = self.lua.requests.get(id) else { return };
         let (app, handle) = (request.app(), request.handle());
-        let of_response = |vm: &mut Vm| vm.has(Handler::Response) || vm.has(Handler::Body);
-        if !self.lua.apps.present(app).is_some_and(of_response) {
+        let is_needed = |vm: &mut Vm| {
+            let later = [Handler::Balance, Handler::Response, Handler::Body];
+            later.into_iter().any(|handler| vm.has(handler))
+        };
+        if !self.lua.apps.present(app).is_some_and(is_needed) {
             return self.forget_scripted(id);
         }
         self.lua.requests.remove(id);

@@ -5,14 +5,16 @@
 //!
 //! - `state.rs`: what a worker holds of all applications
 //! - `socket.rs`, `mail.rs`: WebSocket connections, and messages between workers
-//! - `hook.rs`, `response.rs`, `body.rs`: hooks on requests and responses of other actions
+//! - `hook.rs`, `balance.rs`, `response.rs`, `held.rs`, `body.rs`: hooks on requests and responses of other actions
 //! - `request.rs`, `tcp.rs`, `datagrams.rs`, `lookups.rs`: requests, sockets and lookups that applications begin
 //! - `reload.rs`: new code; `relief.rs`: an application that has used up its memory
 //!
 //! Invariant: each request that a VM keeps has an entry in `LuaState::requests`, and the reverse.
 
+mod balance;
 pub(crate) mod body;
 mod datagrams;
+mod held;
 mod hook;
 pub(crate) mod lookups;
 pub(crate) mod mail;
@@ -71,7 +73,7 @@ pub(crate) struct ScriptedRequest {
     values: Vec<u8>,
     /// The context of a request of `on_access`; `None` for other handlers.
     hook: Option<Hook>,
-    /// The response of a request of `on_body`; `None` for other handlers.
+    /// The response of a request of `on_body`, or of `on_response` that waits; `None` for other handlers.
     body_hook: Option<Box<BodyHook>>,
 }
 
@@ -113,7 +115,7 @@ impl ScriptedRequest {
         }
     }
 
-    /// A request of `on_body`, which the VM knows.
+    /// A request of `on_body`, or of `on_response` that waits, which the VM knows.
     pub(super) fn of_body(
         requester: Requester,
         app: usize,
@@ -131,6 +133,16 @@ impl ScriptedRequest {
             hook: None,
             body_hook: Some(Box::new(body_hook)),
         }
+    }
+
+    /// Whether `on_response` of the request waits.
+    pub(super) fn holds_head(&self) -> bool {
+        self.body_hook.as_ref().is_some_and(|hook| hook.held.is_some())
+    }
+
+    /// Keeps the values for the edits of a response whose head is held.
+    pub(super) fn keep_values(&mut self, values: Vec<u8>) {
+        self.values = values;
     }
 
     /// The response of a request of `on_body`.
@@ -304,6 +316,9 @@ impl Worker {
         // The response may be complete.
         let Some(request) = self.lua.requests.find(id) else { return };
         let (to, hook) = (request.requester, request.hook);
+        if request.holds_head() {
+            return self.end_held_hook(reactor, id, to, verdict);
+        }
         match (verdict, hook) {
             // The running action is the exchange, or already the request.
             (Some(CallbackEnd::Waiting), None) if request.body_hook.is_some() => {}
@@ -411,6 +426,28 @@ impl Worker {
             }
         }
         self.arm_apps(reactor);
+    }
+
+    /// Runs code that an operator has typed, in the application of this name. Returns its values as text, or what has failed.
+    pub(crate) fn evaluate<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        name: &str,
+        code: &[u8],
+    ) -> Result<String, String> {
+        let app =
+            self.lua.apps.named(name).ok_or_else(|| format!("there is no application {name:?}"))?;
+        let mut shown = String::new();
+        let verdict = self.call_app(reactor, app, "the console", None, |vm| {
+            let (verdict, text) = vm.evaluate(code);
+            shown = text;
+            verdict
+        });
+        match verdict {
+            Some(CallbackEnd::Failed(failure)) => Err(failure.to_string()),
+            Some(CallbackEnd::Done | CallbackEnd::Waiting) => Ok(shown),
+            None => Err("the application is paused after failures".to_owned()),
+        }
     }
 
     /// Runs `on_stop` of every application, after everything else has ended.
@@ -555,6 +592,7 @@ impl Worker {
                 self.note_request_turn(reactor, id_of(tag), Some(&verdict));
             }
             CallbackOwner::Client { tag } => self.note_client_turn(reactor, tag, verdict),
+            CallbackOwner::Event { tag } => self.note_event_turn(tag, Some(&verdict)),
             CallbackOwner::Application => {}
         }
         true
@@ -566,7 +604,7 @@ impl Worker {
         let to = match next {
             Some(CallbackOwner::Request { tag }) => self.requester_of(tag),
             Some(CallbackOwner::Client { tag }) => self.requester_of_client(tag),
-            Some(CallbackOwner::Application) | None => None,
+            Some(CallbackOwner::Event { .. } | CallbackOwner::Application) | None => None,
         };
         match to {
             Some(to) => self.mark_requester(to),
@@ -583,6 +621,7 @@ impl Worker {
         for (id, to) in requests {
             self.fail_scripted(reactor, id, to);
         }
+        self.fail_events_of(app);
         self.abandon_lua_clients(reactor, app);
         self.cancel_own_of(reactor, app);
         self.end_datagrams_of(reactor, app);
@@ -664,6 +703,9 @@ impl Worker {
                     let call = (outbox.get(hub), outbox.get(method), outbox.get(arguments));
                     self.call_hub(reactor, app, *operation, call);
                 }
+                Effect::Decide { tag, decision } => {
+                    self.take_lua_decision(*tag, outbox.get(decision));
+                }
                 Effect::Http { operation, request } => {
                     self.send_lua_request(reactor, app, *operation, (request, outbox));
                 }
@@ -684,7 +726,7 @@ impl Worker {
     /// Makes the values of a request those of the response that begins now.
     pub(super) fn recall_scripted(&mut self, id: Id<ScriptedRequest>) {
         let Some(request) = self.lua.requests.find_mut(id) else { return };
-        if request.body_hook.is_some() {
+        if request.body_hook.is_some() && !request.holds_head() {
             // Its response has begun.
             return;
         }

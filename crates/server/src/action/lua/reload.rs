@@ -160,6 +160,12 @@ impl Worker {
         self.own.rename_app(from, to);
         self.datagrams.rename_app(from, to);
         self.lookups.rename_app(from, to);
+        let events: Vec<_> = self.lua.events.iter().map(|(id, _)| id).collect();
+        for id in events {
+            if let Some(event) = self.lua.events.get_mut(id) {
+                event.rename_app(from, to);
+            }
+        }
         let calls: Vec<_> = self.lua.calls.iter().map(|(id, _)| id).collect();
         for id in calls {
             if let Some(call) = self.lua.calls.get_mut(id) {
@@ -259,6 +265,7 @@ impl Worker {
         for (id, to) in requests {
             self.end_scripted(reactor, (id, to), 503, RELOADED);
         }
+        self.fail_events_of(old);
         for id in self.clients_of_app(old) {
             self.close_reloaded(reactor, id);
             self.free_reserved(old, id);

@@ -1,12 +1,12 @@
 //! `on_response` and `on_log` of the applications that routes name in `hooks`.
 //! In: heads of servers' responses on their way to clients; records of exchanges that have ended. Out: the heads as the script
-//! has changed them; calls of `on_log`.
-//! Never: waits in `on_response`, which runs to its end at once; passes on a response whose hook has failed.
+//! has changed them, at once or later (`held.rs`); calls of `on_log`.
+//! Never: passes on a response whose hook has failed.
 //! Limits: `LOG_CALLS_MAX` records that wait for `on_log`, and calls of `on_log` that wait (`Vm::can_log`); more are dropped
 //! and counted (`lua_log_drops`). `on_log` has its
-//! share of a turn; `on_response` runs when the head arrives, and its time is subtracted from the share of other callbacks.
+//! share of a turn; `on_response` begins when the head arrives, and its time is subtracted from the share of other callbacks.
 //! Invariant: a VM keeps the request of an exchange with `on_response` or `on_body` until the head of the response, or the end;
-//! for `on_body`, see `body.rs`.
+//! for `on_response` that waits, see `held.rs`; for `on_body`, `body.rs`.
 
 use std::collections::VecDeque;
 
@@ -30,8 +30,8 @@ const LAST_LOGS_SPAN: Span = Span::from_secs(1);
 /// The failure of a request whose `on_response` has failed.
 const HOOK_FAILED: Failure = Failure::new(500, "the application failed");
 
-/// The failure of a request for whose `on_body` there is no room.
-const HOOK_FULL: Failure = Failure::new(503, "the proxy is handling too many requests");
+/// The failure of a request for whose hook there is no room.
+pub(super) const HOOK_FULL: Failure = Failure::new(503, "the proxy is handling too many requests");
 
 /// The request of an exchange whose response a hook changes.
 #[derive(Clone, Copy, Debug)]
@@ -44,18 +44,61 @@ pub(crate) struct ResponseHook {
     pub(super) handle: ScriptRequestId,
 }
 
+/// What a hook has made of the head of a response.
+#[derive(Debug)]
+pub(in crate::action) enum HookedHead {
+    /// The client gets the head as it is.
+    Unchanged,
+    /// The client gets this head.
+    Changed(OwnedResponse),
+    /// The hook waits: the client gets a head later.
+    Held,
+}
+
+/// What the client gets in place of a response, as its hook has decided.
+pub(super) enum Conclusion {
+    /// The head as it is, and the body.
+    Unchanged,
+    /// Another head, and the body.
+    Changed(OwnedResponse),
+    /// Another head, and the body that `on_body` writes.
+    Rewritten,
+}
+
+/// The decision of a hook about a response. `Err`: there are too many changed fields.
+pub(super) fn conclude(
+    head: &ResponseHead<'_>,
+    reply: &mut ReplyHead,
+    (has_body, is_head, changes_bodies): (bool, bool, bool),
+) -> Result<Conclusion, Failure> {
+    let changes_bodies = changes_bodies && !reply.keeps_body;
+    if has_body && changes_bodies {
+        return Ok(Conclusion::Rewritten);
+    }
+    let describes = reply.describes_changed_body(is_head, head.content_length);
+    if !has_body && changes_bodies && describes {
+        reply.describe_changed_body().map_err(|_| HOOK_FULL)?;
+        let changed = OwnedResponse::changed(head, reply.status, &reply.changes);
+        return Ok(Conclusion::Changed(changed.without_length()));
+    }
+    Ok(match reply.is_changed() {
+        true => Conclusion::Changed(OwnedResponse::changed(head, reply.status, &reply.changes)),
+        false => Conclusion::Unchanged,
+    })
+}
+
 impl Worker {
     /// Runs `on_response` for the head of a response, and lets `on_body` run if a body follows. `Err`: the hook has failed,
-    /// and so has the exchange. `Ok(None)`: the head is not changed.
+    /// and so has the exchange.
     pub(in crate::action) fn change_response<R: Reactor>(
         &mut self,
         reactor: &mut R,
         id: Id<Exchange>,
         head: &ResponseHead<'_>,
         has_body: bool,
-    ) -> Result<Option<OwnedResponse>, ()> {
+    ) -> Result<HookedHead, ()> {
         let hook = self.exchanges.get_mut(id).and_then(|exchange| exchange.response_hook.take());
-        let Some(hook) = hook else { return Ok(None) };
+        let Some(hook) = hook else { return Ok(HookedHead::Unchanged) };
         let ResponseHook { app, life, handle } = *hook;
         let is_present = self.lua.apps.is_running(app, life);
         let verdict = match is_present {
@@ -70,39 +113,47 @@ impl Worker {
             }),
             false => None,
         };
+        if verdict == Some(CallbackEnd::Waiting) {
+            if self.hold_head(id, *hook, head, has_body) {
+                return Ok(HookedHead::Held);
+            }
+            return self.fail_hook(reactor, id, *hook, HOOK_FULL);
+        }
         let vm = self.lua.apps.present(app).filter(|_| is_present);
         let found = vm.and_then(|vm| vm.take_reply(handle).zip(Some(vm.has(Handler::Body))));
         let Some((mut reply, changes_bodies)) =
             found.filter(|_| verdict == Some(CallbackEnd::Done))
         else {
-            self.close_response_hook(*hook);
-            self.fail_served(reactor, id, HOOK_FAILED);
-            return Err(());
+            return self.fail_hook(reactor, id, *hook, HOOK_FAILED);
         };
-        if has_body && changes_bodies && !reply.keeps_body {
-            if let Some(changed) = self.begin_body_hook(id, *hook, head, reply) {
-                return Ok(Some(changed));
-            }
-            self.close_response_hook(*hook);
-            self.fail_served(reactor, id, HOOK_FULL);
-            return Err(());
-        }
+        let Some(exchange) = self.exchanges.get_mut(id) else { return Err(()) };
+        exchange.is_marked |= reply.is_failed;
+        let is_head = exchange.facts.is_head;
+        let conclusion = conclude(head, &mut reply, (has_body, is_head, changes_bodies));
+        let changed = match conclusion {
+            Ok(Conclusion::Unchanged) => HookedHead::Unchanged,
+            Ok(Conclusion::Changed(changed)) => HookedHead::Changed(changed),
+            Ok(Conclusion::Rewritten) => match self.begin_body_hook(id, *hook, head, reply) {
+                Some(changed) => return Ok(HookedHead::Changed(changed)),
+                None => return self.fail_hook(reactor, id, *hook, HOOK_FULL),
+            },
+            Err(failure) => return self.fail_hook(reactor, id, *hook, failure),
+        };
         self.close_response_hook(*hook);
-        let is_head = self.exchanges.get(id).is_some_and(|exchange| exchange.facts.is_head);
-        if !has_body
-            && changes_bodies
-            && !reply.keeps_body
-            && reply.describes_changed_body(is_head, head.content_length)
-        {
-            if reply.describe_changed_body().is_err() {
-                self.fail_served(reactor, id, HOOK_FULL);
-                return Err(());
-            }
-            let changed = OwnedResponse::changed(head, reply.status, &reply.changes);
-            return Ok(Some(changed.without_length()));
-        }
-        let is_changed = reply.is_changed();
-        Ok(is_changed.then(|| OwnedResponse::changed(head, reply.status, &reply.changes)))
+        Ok(changed)
+    }
+
+    /// Ends an exchange whose hook has failed before its response has begun.
+    fn fail_hook<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        hook: ResponseHook,
+        failure: Failure,
+    ) -> Result<HookedHead, ()> {
+        self.close_response_hook(hook);
+        self.fail_served(reactor, id, failure);
+        Err(())
     }
 
     /// The VM does not keep the request of an exchange any more.

@@ -9,7 +9,7 @@ use crate::action::lua::ScriptedRequest;
 use crate::action::lua::mail::LuaPost;
 use crate::action::lua::response::{LogHooks, ResponseHook};
 use crate::action::lua::socket::LuaClient;
-use crate::action::push::LuaCall;
+use crate::action::push::{LuaCall, LuaEvent};
 use crate::apps::Apps;
 use crate::checked_slab::CheckedSlab;
 use crate::turn_share::{LUA_SPAN_MAX, TurnShare};
@@ -26,6 +26,8 @@ pub(crate) struct LuaState {
     pub(crate) ended: Vec<Id<LuaClient>>,
     /// Mail of the applications from and for other workers; `None` if this is the only worker.
     pub(crate) post: Option<LuaPost>,
+    /// Events of push hubs about which applications decide.
+    pub(crate) events: Slab<LuaEvent>,
     /// Calls of applications to push hubs.
     pub(crate) calls: Slab<LuaCall>,
     /// The current request as its hook has changed it. Meaningless between two requests.
@@ -51,6 +53,7 @@ impl LuaState {
             clients: CheckedSlab::new(requests_max),
             ended: Vec::new(),
             post: None,
+            events: Slab::new(requests_max),
             calls: Slab::new(requests_max),
             rewritten: Rewritten::default(),
             response_hook: None,

@@ -220,7 +220,7 @@ impl Attempts {
     }
 
     /// Attempts made so far.
-    pub(super) fn count(&self) -> u32 {
+    pub(crate) fn count(&self) -> u32 {
         self.count
     }
 

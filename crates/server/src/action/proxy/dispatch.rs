@@ -48,7 +48,8 @@ impl Worker {
         id: Id<Exchange>,
         or_else: Failure,
     ) {
-        let Some(exchange) = self.exchanges.get(id) else { return };
+        self.ask_for_server(reactor, id);
+        let Some(exchange) = self.exchanges.find(id) else { return };
         debug_assert_eq!(exchange.stage, Stage::Queued, "a request that has a server");
         debug_assert!(exchange.attempt.up.is_none(), "a request that has a connection");
         let pool_index = exchange.pool;

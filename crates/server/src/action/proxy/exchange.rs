@@ -185,7 +185,11 @@ pub(crate) struct Exchange {
     pub(crate) pace: Option<Box<Pace>>,
     /// The values for the edits of the response; empty if there are none, and once the response begins.
     pub(crate) values: Vec<u8>,
-    /// The hook that changes the head of the response; `None` without one, and once the response begins.
+    /// The hook counts the response as a failure of its server.
+    pub(crate) is_marked: bool,
+    /// The server that the hook of the request prefers for the next attempt.
+    pub(crate) preferred: Option<u16>,
+    /// The hook that chooses servers and changes the head of the response; `None` without one, and once the response begins.
     pub(crate) response_hook: Option<Box<ResponseHook>>,
     /// The hook that changes the body of the response; `None` without one, before the head, and once it has ended.
     pub(crate) body_hook: Option<ExchangeHook>,
@@ -229,6 +233,8 @@ impl Exchange {
             mirrored: None,
             pace: None,
             values: Vec::new(),
+            is_marked: false,
+            preferred: None,
             response_hook: None,
             body_hook: None,
         }

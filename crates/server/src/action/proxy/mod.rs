@@ -296,7 +296,11 @@ impl Worker {
         let is_tcp = exchange.facts.is_tcp;
         let pool = exchange.pool;
         let values = core::mem::take(&mut exchange.values);
+        let hook = exchange.body_hook;
         self.recall_values(to, values);
+        if let Some(hook) = hook {
+            self.recall_scripted(hook.request);
+        }
         self.note_pool(to, pool);
         self.blame(to, Cause::of_status(failure.status), failure.text);
         self.forget_exchange(id);

@@ -15,6 +15,7 @@ use tidegate_reactor::{CloseReason, OutputProgress, Reactor};
 use tidegate_wire::http2::ErrorCode;
 use tidegate_wire::message::{BodyLength, ResponseHead};
 
+use crate::action::lua::response::HookedHead;
 use crate::action::proxy::Failure;
 use crate::action::proxy::dispatch::NO_CONNECT;
 use crate::action::proxy::exchange::{ClientSession, Exchange, Stage};
@@ -102,35 +103,66 @@ impl Worker {
             return self.take_auth_admission(reactor, id, head, ends, more_follows);
         }
         // What the hook changes is for the client; the server is judged by what it has sent.
-        let received = head;
-        let Ok(changed) = self.change_response(reactor, id, received, !ends) else { return };
-        let lent = changed.as_ref().map(|changed| changed.lend_after(received));
-        let head = lent.as_ref().unwrap_or(received);
-        let Some(exchange) = self.exchanges.get_mut(id) else { return };
-        let (to, up) = (exchange.requester, exchange.attempt.up);
-        let (pool, server) = (usize::from(exchange.pool), exchange.attempt.server);
-        let took = exchange.server_time(reactor.now());
-        exchange.attempt.note_head(
-            exchange.facts.is_reusable
-                && received.persistent
-                && received.length != BodyLength::UntilClose,
-        );
-        exchange.stage = Stage::ExpectBody;
-        let values = core::mem::take(&mut exchange.values);
-        self.recall_values(to, values);
-        let result = (is_failure(received.status), took);
-        self.note_result((pool as u16, server), result, reactor.now());
-        self.note_sticky_answered(id, Some(received), reactor.now());
-        if connection_auth::response_authenticates(received) {
-            self.note_authenticated(reactor, up);
-        }
-        // If the response is early, the rest of the request is still forwarded; but a server that closes will
-        // not take it.
+        let Ok(hooked) = self.change_response(reactor, id, head, !ends) else { return };
         let rest = match verdict {
             Some(_) => Rest::Discarded,
+            // If the response is early, the rest of the request is still forwarded; but a server that closes will
+            // not take it.
             None if head.persistent => Rest::Taken,
             None => Rest::Unwanted,
         };
+        self.note_head_of(reactor, id, (head, &hooked));
+        self.begin_relayed(reactor, id, (head, hooked), rest);
+        if ends {
+            self.finish_response(reactor, id, b"", b"", more_follows);
+        } else {
+            self.arm_upstream(reactor, id);
+        }
+    }
+
+    /// Notes what the head of a response says about its server.
+    fn note_head_of<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        (head, hooked): (&ResponseHead<'_>, &HookedHead),
+    ) {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        let (up, pool, server) = (exchange.attempt.up, exchange.pool, exchange.attempt.server);
+        let took = exchange.server_time(reactor.now());
+        exchange.attempt.note_head(
+            exchange.facts.is_reusable && head.persistent && head.length != BodyLength::UntilClose,
+        );
+        exchange.stage = Stage::ExpectBody;
+        let result = (is_failure(head.status) || exchange.is_marked, took);
+        match hooked {
+            HookedHead::Held => self.keep_held_result(id, (pool, server), result),
+            HookedHead::Unchanged | HookedHead::Changed(_) => {
+                self.note_result((pool, server), result, reactor.now());
+            }
+        }
+        self.note_sticky_answered(id, Some(head), reactor.now());
+        if connection_auth::response_authenticates(head) {
+            self.note_authenticated(reactor, up);
+        }
+    }
+
+    /// Begins the response, or keeps its head for the hook that waits.
+    fn begin_relayed<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        (received, hooked): (&ResponseHead<'_>, HookedHead),
+        rest: Rest,
+    ) {
+        let changed = match &hooked {
+            HookedHead::Changed(changed) => Some(changed.lend_after(received)),
+            HookedHead::Unchanged | HookedHead::Held => None,
+        };
+        let head = changed.as_ref().unwrap_or(received);
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        let (to, pool) = (exchange.requester, usize::from(exchange.pool));
+        let values = core::mem::take(&mut exchange.values);
         // The index of the server is that of the newest settings: the request may have begun before its server was added.
         let snapshot = self.settings.newest();
         let has_sessions = snapshot.sessions.get(pool).is_some_and(Option::is_some);
@@ -142,13 +174,14 @@ impl Worker {
         }
         // `Sessions` writes ASCII.
         let text = core::str::from_utf8(&cookie).unwrap_or_default();
-        self.begin_response(reactor, to, &Head::Relayed(head, text), rest);
-        self.buffers.put(cookie);
-        if ends {
-            self.finish_response(reactor, id, b"", b"", more_follows);
-        } else {
-            self.arm_upstream(reactor, id);
+        match hooked {
+            HookedHead::Held => self.complete_held_head(id, values, (text, rest)),
+            HookedHead::Unchanged | HookedHead::Changed(_) => {
+                self.recall_values(to, values);
+                self.begin_response(reactor, to, &Head::Relayed(head, text), rest);
+            }
         }
+        self.buffers.put(cookie);
     }
 
     /// Appends the value of the Set-Cookie field that names the server of the response. Nothing if the client's cookie names it

@@ -35,12 +35,18 @@ pub(crate) struct Reused {
 }
 
 impl Worker {
-    /// The server to which the exchange should go, if the exchange can be sent to it now: the server of the client's session,
+    /// The server to which the exchange should go, if the exchange can be sent to it now: the server that its hook prefers (the
+    /// choice of `on_balance`), the server of the client's session,
     /// the server of the sticky key, or the server that has authenticated the connection that is kept for this client (the
     /// handshake of NTLM takes three requests on one connection).
     pub(crate) fn kept_server(&mut self, id: Id<Exchange>, now: Moment) -> Option<usize> {
         let exchange = self.exchanges.get(id)?;
         let state = &self.pools[usize::from(exchange.pool)].state;
+        if let Some(server) = exchange.preferred.map(usize::from)
+            && state.has_room_at(server, exchange.attempts.tried())
+        {
+            return Some(server);
+        }
         if let Some(server) = exchange.facts.session.and_then(|own| own.server_in(state))
             && state.can_keep(server, now, exchange.attempts.tried())
         {

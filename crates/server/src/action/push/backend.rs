@@ -1,6 +1,6 @@
 //! Events of push clients that are sent to the application's backend (`[push.NAME.backend]`) in requests that Tidegate itself makes.
 //! In: requests of sessions, responses of the backend, clients that have left, channels without subscribers. Out: requests
-//! to a pool; decisions for sessions, which then continue with their commands.
+//! to a pool, or events for an application in Lua (`lua_backend.rs`); decisions for sessions, which then continue with their commands.
 //! Never: decides what a response means (`tidegate_push::client::backend_requests` does); sends an event again.
 //! Limits: `calls-max` and `calls-per-address-max` of the hub for requests in flight about commands, at most one for each
 //! session, and the same limits again for requests about expired connections and subscriptions; `reply-max`;
@@ -11,9 +11,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use tidegate_base::Id;
 use tidegate_base::limits::PUSH_EFFORT_PER_TURN_MAX;
-use tidegate_config::model::{BackendEvent, PushBackend};
+use tidegate_base::{Id, Slab};
+use tidegate_config::model::{BackendEvent, BackendTarget, PushBackend};
 use tidegate_gate::internal_request;
 use tidegate_lua::Response;
 use tidegate_push::backend::{Failure, encode_departure, encode_empty_channel};
@@ -22,6 +22,7 @@ use tidegate_push::client::{Connection, Disconnect};
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::RequestHead;
 
+use crate::action::push::lua_backend::LuaEvent;
 use crate::action::push::{Key, Kind, Link, PushSession, PushState, Receiver};
 use crate::carrier::internal_request::{Caller, InternalRequest, InternalRequests, NO_MEMORY};
 use crate::checked_slab::CheckedSlab;
@@ -55,18 +56,27 @@ pub(super) struct BackendCalls {
     /// Responses that their sessions have not taken yet.
     done: VecDeque<(Id<PushSession>, BackendRequestKind, Reply)>,
     /// Requests whose sessions have ended.
-    unwanted: Vec<Id<InternalRequest>>,
+    unwanted: Vec<CallId>,
     /// By hub and event: events without a decision.
     notices: BTreeMap<(u16, BackendEvent), Notices>,
 }
 
 /// The body of a response, or why there is none.
-type Reply = Result<Vec<u8>, Failure>;
+pub(super) type Reply = Result<Vec<u8>, Failure>;
 
 /// A call on its way.
 struct Call {
-    request: Id<InternalRequest>,
+    request: CallId,
     place: CallOwner,
+}
+
+/// A request to a pool, or an event for an application in Lua.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum CallId {
+    /// A request to a pool.
+    Own(Id<InternalRequest>),
+    /// An event for an application.
+    Lua(Id<LuaEvent>),
 }
 
 /// What a call counts for: a hub, a kind of request, and the address of the client. Requests about expiry are counted
@@ -188,13 +198,17 @@ impl BackendCalls {
     pub(super) fn is_consistent(
         &self,
         sessions: &CheckedSlab<PushSession>,
-        own: &InternalRequests,
+        (own, events): (&InternalRequests, &Slab<LuaEvent>),
     ) -> bool {
         self.places.len() == self.calls.len()
             && self.calls.iter().all(|((key, request_kind), call)| {
                 let Receiver::Session(id) = key.receiver() else { return false };
                 let asks = sessions.find(id).is_some_and(|session| session.asks(*request_kind));
-                asks && own.running(call.request).is_some()
+                let is_on_its_way = match call.request {
+                    CallId::Own(request) => own.running(request).is_some(),
+                    CallId::Lua(event) => events.get(event).is_some(),
+                };
+                asks && is_on_its_way
             })
     }
 }
@@ -272,7 +286,10 @@ impl Worker {
     /// requests and events.
     pub(super) fn serve_backend_calls<R: Reactor>(&mut self, reactor: &mut R) {
         for request in core::mem::take(&mut self.push.backend.unwanted) {
-            self.cancel_own(reactor, request);
+            match request {
+                CallId::Own(request) => self.cancel_own(reactor, request),
+                CallId::Lua(event) => self.cancel_lua_event(event),
+            }
         }
         let before = self.push.effort;
         while self.push.effort.wrapping_sub(before) < PUSH_EFFORT_PER_TURN_MAX
@@ -280,7 +297,12 @@ impl Worker {
         {
             self.take_backend_reply(reactor, (id, request_kind), &body);
         }
+        // Callbacks of `on_push` have a share of the turn of their own.
+        self.lua.share.renew();
         for _ in 0..REQUESTS_PER_TURN_MAX {
+            if self.lua.share.is_used_up() {
+                break;
+            }
             let Some((id, request)) = self.push.backend.wanted.pop_front() else { break };
             let request_kind = request.request_kind();
             // The session may have ended since its request.
@@ -315,8 +337,8 @@ impl Worker {
         let fields = [CONTENT_TYPE, repeated].concat();
         let key = Key::of_session(id);
         let settings = std::sync::Arc::clone(&self.push.settings);
-        let backend = settings.get(place.hub).and_then(|hub| hub.push.backend.as_ref());
-        let backend = backend.ok_or(Failure::Down)?;
+        let settings = settings.get(place.hub).ok_or(Failure::Down)?;
+        let backend = settings.push.backend.as_ref().ok_or(Failure::Down)?;
         if !self.push.backend.places.has_room(backend, place) {
             self.accounts.counters.push_backend_refused.add(1);
             return Err(Failure::Busy);
@@ -324,7 +346,7 @@ impl Worker {
         let call = HubCall::BackendRequest(key, request_kind);
         self.open_backend_call(
             reactor,
-            (backend, event),
+            (backend, event, &settings.push.name),
             call,
             (&fields, body),
             |calls, request| {
@@ -338,16 +360,25 @@ impl Worker {
     fn open_backend_call<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        (backend, event): (&PushBackend, BackendEvent),
+        (backend, event, hub): (&PushBackend, BackendEvent, &str),
         call: HubCall,
         (fields, body): (&[u8], Vec<u8>),
-        keep: impl FnOnce(&mut BackendCalls, Id<InternalRequest>),
+        keep: impl FnOnce(&mut BackendCalls, CallId),
     ) -> Result<(), Failure> {
         let is_ending = match call {
             HubCall::BackendRequest(..) => self.stopping && self.conns.downstream_count() == 0,
             HubCall::Notices(..) => self.stop.is_grace_over(),
         };
-        let pool = self.pool_named(&backend.pool).filter(|_| !is_ending).ok_or(Failure::Down)?;
+        if is_ending {
+            return Err(Failure::Down);
+        }
+        let pool = match &backend.target {
+            BackendTarget::Pool(name) => self.pool_named(name).ok_or(Failure::Down)?,
+            BackendTarget::Lua(app) => {
+                let of = (backend, event, hub);
+                return self.begin_lua_event(reactor, app, of, call, (fields, &body), keep);
+            }
+        };
         let parts = internal_request::InternalRequest {
             method: "POST",
             target: backend.path(event).ok_or(Failure::Down)?,
@@ -362,7 +393,7 @@ impl Worker {
             return Err(Failure::Busy);
         };
         self.accounts.counters.push_backend_calls.add(1);
-        keep(&mut self.push.backend, id);
+        keep(&mut self.push.backend, CallId::Own(id));
         self.begin_own_exchange(reactor, id, &parts, pool);
         Ok(())
     }
@@ -378,6 +409,11 @@ impl Worker {
             Err(NO_MEMORY) => Err(Failure::Busy),
             Ok(_) | Err(_) => Err(Failure::Down),
         };
+        self.finish_backend_call(call, body);
+    }
+
+    /// A call of a backend has ended.
+    pub(super) fn finish_backend_call(&mut self, call: HubCall, body: Reply) {
         let counters = &self.accounts.counters;
         let backend = &mut self.push.backend;
         match call {
@@ -530,10 +566,11 @@ impl Worker {
             notices.sent = count;
             let settings = std::sync::Arc::clone(&self.push.settings);
             let call = HubCall::Notices(hub, event);
-            let backend = settings.get(hub).and_then(|hub| hub.push.backend.as_ref());
-            let begun = backend.ok_or(Failure::Down).and_then(|backend| {
+            let push = settings.get(hub).map(|hub| &hub.push);
+            let backend = push.and_then(|push| Some((push.backend.as_ref()?, &push.name)));
+            let begun = backend.ok_or(Failure::Down).and_then(|(backend, name)| {
                 let with = (CONTENT_TYPE, body);
-                self.open_backend_call(reactor, (backend, event), call, with, |_, _| {})
+                self.open_backend_call(reactor, (backend, event, name), call, with, |_, _| {})
             });
             if begun.is_err() {
                 self.end_backend_call(call, Err(NO_MEMORY));

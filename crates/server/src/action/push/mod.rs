@@ -3,7 +3,7 @@
 //! - `subscribe.rs`: subscriptions by URL, over WebSocket, as a stream of events, or by long polls; `url_token.rs`: their tokens
 //! - `client.rs`: clients that speak Centrifugo's client protocol
 //! - `emulation.rs`: clients that speak it without WebSocket, over HTTP streaming or streams of events
-//! - `backend.rs`: events of clients that are sent to the application's backend
+//! - `backend.rs`, `lua_backend.rs`: events of clients that are sent to the application's backend
 //! - `request.rs`: requests whose body must arrive; `api.rs`: those of the application to the server API
 //! - `delivery.rs`: publications on their way to the subscribers of this worker, a slice each turn
 //! - `ages.rs`: connections with a maximum age
@@ -25,6 +25,7 @@ mod delivery;
 mod emulation;
 mod instruct;
 mod lua;
+mod lua_backend;
 mod post;
 mod request;
 mod subscribe;
@@ -36,7 +37,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidegate_base::limits::PUSH_EFFORT_PER_TURN_MAX;
-use tidegate_base::{Id, Moment, Span};
+use tidegate_base::{Id, Moment, Slab, Span};
 use tidegate_config::model::{PathPattern, PushRoute};
 use tidegate_gate::access::Cause;
 use tidegate_gate::denial::Denial;
@@ -69,6 +70,7 @@ use crate::worker::Worker;
 
 pub(crate) use backend::HubCall;
 pub(crate) use lua::LuaCall;
+pub(crate) use lua_backend::LuaEvent;
 pub use post::{PUSH_MAILS_MAX, PushMail, PushPost, no_bytes_in_flight};
 
 /// The parameter of the query that contains the token of a client that subscribes by URL.
@@ -369,9 +371,9 @@ impl PushState {
     pub(crate) fn has_consistent_calls(
         &self,
         sessions: &CheckedSlab<PushSession>,
-        own: &InternalRequests,
+        others: (&InternalRequests, &Slab<LuaEvent>),
     ) -> bool {
-        self.backend.is_consistent(sessions, own)
+        self.backend.is_consistent(sessions, others)
     }
 
     /// The number of clients for which messages wait, whose commands wait, which wait for a backend, or which have a maximum

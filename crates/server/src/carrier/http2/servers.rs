@@ -148,6 +148,11 @@ impl Http2Servers {
         self.gathering.push(sock);
     }
 
+    /// Whether output is gathered.
+    pub(crate) fn has_gathering(&self) -> bool {
+        !self.gathering.is_empty()
+    }
+
     /// A connection whose output was gathered; it may have ended.
     pub(super) fn take_gathering(&mut self) -> Option<SockId> {
         self.gathering.pop()

@@ -1,0 +1,72 @@
+//! Decisions of applications in tests: about events of push hubs, and about servers.
+//! In: orders of the test. Out: calls of `on_push` and `on_balance`; what they have decided.
+
+use serde_json::{Value, json};
+use tidegate_base::Span;
+use tidegate_lua::{BalanceParts, CallbackEnd, Handler, HubEventParts, OperationId};
+
+use super::stage::{NO_TAG, Stage};
+
+/// How long `on_push` may take, as with the default of `timeout`.
+const EVENT_SPAN: Span = Span::from_secs(1);
+
+impl Stage {
+    /// Hands an event to `on_push`.
+    pub(super) fn decide(
+        &mut self,
+        operation: OperationId,
+        arguments: &Value,
+        data: &[u8],
+    ) -> Result<(), String> {
+        if !self.vm.has(Handler::Push) {
+            return Err("the application has no on_push".to_owned());
+        }
+        let tag = self.take_tag();
+        let event = self.vm.open_event(tag, self.now.after(EVENT_SPAN)).ok_or("too many events")?;
+        self.events.insert(tag, (event, operation));
+        let text = |name: &str| arguments[name].as_str().unwrap_or_default();
+        let (hub, kind, fields) = (text("hub"), text("kind"), text("fields").as_bytes());
+        let parts = HubEventParts { hub, kind, fields, body: data };
+        let verdict = self.vm.hub_event(event, &parts);
+        self.note_event(tag, &verdict);
+        Ok(())
+    }
+
+    /// `on_push` has ended or waits.
+    pub(super) fn note_event(&mut self, tag: u64, verdict: &CallbackEnd) {
+        let failure = self.note_failure("on_push", verdict);
+        self.carry_out();
+        if let Some(failure) = failure
+            && let Some((_, operation)) = self.events.remove(&tag)
+        {
+            self.complete(operation, &json!({ "failure": failure.message }), b"");
+        }
+    }
+
+    /// Lets `on_balance` choose one of the servers that the test describes.
+    pub(super) fn balance(
+        &mut self,
+        operation: OperationId,
+        arguments: &Value,
+    ) -> Result<(), String> {
+        if !self.vm.has(Handler::Balance) {
+            return Err("the application has no on_balance".to_owned());
+        }
+        let exchange = self.open(arguments, b"", NO_TAG, false)?;
+        let text = |name: &str| arguments[name].as_str().unwrap_or_default();
+        let number = arguments["number"].as_u64().and_then(|number| u32::try_from(number).ok());
+        let parts = BalanceParts {
+            pool: text("pool"),
+            number: number.unwrap_or(1),
+            servers: text("servers").as_bytes(),
+            count: text("servers").lines().count(),
+        };
+        let verdict = self.vm.balance(exchange, &parts);
+        let choice = self.vm.take_choice(exchange).map(|at| at + 1);
+        let failure = self.note_failure("on_balance", &verdict).map(|failure| failure.message);
+        self.carry_out();
+        self.vm.close_request(exchange);
+        self.complete(operation, &json!({ "server": choice, "failure": failure }), b"");
+        Ok(())
+    }
+}
