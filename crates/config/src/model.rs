@@ -173,6 +173,8 @@ pub enum AccessTarget {
 pub enum SyslogAddress {
     /// Datagrams of UDP.
     Udp(core::net::SocketAddr),
+    /// A TCP connection, with the length before each message.
+    Tcp(core::net::SocketAddr),
     /// Datagrams to a unix socket, by its path.
     Unix(String),
 }

@@ -326,6 +326,7 @@ fn access_log_and_admin_interface_are_in_the_model() {
     assert_eq!(forms, (AccessTarget::Stdout, AccessFormat::Json, AccessFilter::All));
     for (to, expected) in [
         ("syslog:[::1]:514", SyslogAddress::Udp("[::1]:514".parse().expect("an address"))),
+        ("syslog:tcp:127.0.0.1:601", SyslogAddress::Tcp(([127, 0, 0, 1], 601).into())),
         ("syslog:unix:/dev/log", SyslogAddress::Unix("/dev/log".to_owned())),
     ] {
         let config = read(&format!("[log]\naccess = {{ to = \"{to}\" }}\n{rest}"));

@@ -93,6 +93,7 @@ mod successor;
 
 mod service_manager;
 mod syslog;
+mod syslog_stream;
 mod threads;
 mod timers;
 pub mod tokens;
