@@ -29,6 +29,7 @@ use crate::pools::{self, Pools};
 use crate::push;
 use crate::references::{self, Lookup};
 use crate::report::{Errors, Kind, Note, Notes, Warnings, quoted};
+use crate::resolver;
 use crate::routes::{self, Known};
 use crate::sets;
 use crate::table::Table;
@@ -220,6 +221,7 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
     let mut server = read_server(file, notes);
     let traces = traces::read(file, server.trace.as_mut(), notes);
     let pools = pools::read(file, notes);
+    let resolver = resolver::read(file, notes);
     let tables = count_tables::read(file, notes);
     let listeners = listeners::read(file, &pools, &tables, notes);
     let websocket = websocket::read(file, WebSocket::default(), notes);
@@ -274,6 +276,7 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
         lua: apps.0,
         log,
         admin,
+        resolver,
         traces,
         origins: Origins::default(),
     }

@@ -94,6 +94,7 @@ mod pool;
 mod push;
 mod push_backend;
 mod rate;
+mod resolver;
 mod retry_budget;
 mod route;
 mod server;
@@ -128,6 +129,7 @@ pub use pool::{BALANCE, POOL, POOL_HTTP2, REUSE, SERVER_TIMEOUTS, UPSTREAM};
 pub use push::{NAMESPACE, PUSH, ROUTE_PUSH};
 pub use push_backend::BACKEND;
 pub use rate::RATE;
+pub use resolver::{HOLD, RESOLVER};
 pub use retry_budget::RETRY_BUDGET;
 pub use route::{FIELD, PROXY, REDIRECT, RESPOND, ROUTE, ROUTE_CERTIFICATE};
 pub use server::SERVER;
@@ -196,6 +198,13 @@ pub static FILE: Section = Section {
             "",
         ),
         key("pool", Named(&POOL), Absent, "Groups of servers that do the same work, by name.", ""),
+        key(
+            "resolver",
+            Table(&RESOLVER),
+            Absent,
+            "How the names of pools' servers are resolved.",
+            "",
+        ),
         key("push", Named(&PUSH), Absent, "Push hubs, by name.", ""),
         key("lua", Named(&LUA), Absent, "Lua applications, by name.", ""),
         key(

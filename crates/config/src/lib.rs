@@ -60,6 +60,7 @@ pub mod references;
 mod remote_address;
 mod remote_keys;
 pub mod report;
+mod resolver;
 mod retry_on;
 mod returns;
 mod routes;

@@ -15,7 +15,8 @@ use crate::table::Table;
 const HEADERS_MAX: usize = 16;
 /// Maximum number of cookies of a message in a line.
 const COOKIES_MAX: usize = 4;
-const TARGETS: &str = "\"stdout\", \"file:PATH\", \"syslog:IP:PORT\" or \"syslog:unix:PATH\"";
+const TARGETS: &str =
+    "\"stdout\", \"file:PATH\", \"syslog:IP:PORT\", \"syslog:tcp:IP:PORT\" or \"syslog:unix:PATH\"";
 
 /// Reads `[log]` of the file.
 pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Log {
@@ -67,7 +68,7 @@ fn read_access(table: &Table<'_>, notes: &mut Notes) -> Option<AccessLog> {
             Some(address) => access.to = AccessTarget::Syslog(address),
             None => {
                 let what = format!("`to` cannot be {}", quoted(text));
-                let allowed = "\"syslog:\" with an IP address and a port, or with \"unix:PATH\"";
+                let allowed = "\"syslog:\" or \"syslog:tcp:\" with an IP address and a port, or \"syslog:unix:PATH\"";
                 notes.error(Note::new(Kind::Value, to.place, what).allowed(allowed));
             }
         },
@@ -84,6 +85,9 @@ fn read_access(table: &Table<'_>, notes: &mut Notes) -> Option<AccessLog> {
 }
 
 fn syslog_address(text: &str) -> Option<SyslogAddress> {
+    if let Some(address) = text.strip_prefix("tcp:") {
+        return address.parse().ok().map(SyslogAddress::Tcp);
+    }
     match text.strip_prefix("unix:") {
         Some(path) if path.starts_with('/') => Some(SyslogAddress::Unix(path.to_owned())),
         Some(_) => None,
@@ -95,6 +99,7 @@ impl core::fmt::Display for SyslogAddress {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Udp(address) => write!(f, "syslog:{address}"),
+            Self::Tcp(address) => write!(f, "syslog:tcp:{address}"),
             Self::Unix(path) => write!(f, "syslog:unix:{path}"),
         }
     }

@@ -27,6 +27,7 @@ mod origins;
 mod proxy_sources;
 mod rate;
 mod remote_address;
+mod resolver;
 mod retry_on;
 mod reuse;
 mod route_timeouts;
@@ -69,6 +70,7 @@ pub use origins::{Origin, Origins, Stated};
 pub use proxy_sources::ProxySources;
 pub use rate::{Rate, RateExcess};
 pub use remote_address::RemoteAddress;
+pub use resolver::{Families, Hold, Resolver};
 pub use retry_on::{RETRY_STATUSES, RetryOn};
 pub use reuse::{Reuse, Unretriable};
 pub use route_timeouts::RouteTimeouts;
@@ -105,6 +107,8 @@ pub struct Config {
     pub log: Log,
     /// `[admin]`; `None`: there is no admin interface.
     pub admin: Option<Admin>,
+    /// `[resolver]`; `None`: the system resolves the names of servers.
+    pub resolver: Option<Resolver>,
     /// `[traces]`; `None`: no spans are recorded.
     pub traces: Option<Traces>,
     /// Which routes and pools commands have added and removed.
@@ -169,6 +173,8 @@ pub enum AccessTarget {
 pub enum SyslogAddress {
     /// Datagrams of UDP.
     Udp(core::net::SocketAddr),
+    /// A TCP connection, with the length before each message.
+    Tcp(core::net::SocketAddr),
     /// Datagrams to a unix socket, by its path.
     Unix(String),
 }

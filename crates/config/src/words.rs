@@ -6,8 +6,8 @@
 
 use crate::model::{
     AccessFilter, AccessFormat, BackendEvent, Balance, CheckMethod, ClientAuth, Compression,
-    Deltas, Keep, LuaLayer, MapKind, Permit, ProxyVersion, RateExcess, ReloadOn, SameSite, Slow,
-    SteerByCpu, Subscribe, TextKind, TlsVersion, Unretriable,
+    Deltas, Families, Keep, LuaLayer, MapKind, Permit, ProxyVersion, RateExcess, ReloadOn,
+    SameSite, Slow, SteerByCpu, Subscribe, TextKind, TlsVersion, Unretriable,
 };
 
 /// A type whose values are written as words.
@@ -46,6 +46,7 @@ macro_rules! worded {
 }
 
 worded!(SteerByCpu { "auto" => Auto, "on" => On, "off" => Off });
+worded!(Families { "both" => Both, "ipv4" => Ipv4, "ipv6" => Ipv6 });
 worded!(LuaLayer { "lapps" => Lapps, "ngx" => Ngx });
 worded!(ReloadOn { "signal" => Signal, "watch" => Watch });
 worded!(TlsVersion { "1.2" => Tls12, "1.3" => Tls13 });
@@ -156,6 +157,7 @@ mod tests {
         every_word_comes_back::<ClientAuth>();
         every_word_comes_back::<ProxyVersion>();
         every_word_comes_back::<Unretriable>();
+        every_word_comes_back::<Families>();
         every_word_comes_back::<Balance>();
         every_word_comes_back::<TlsWord>();
         every_word_comes_back::<ActionKey>();

@@ -326,6 +326,7 @@ fn access_log_and_admin_interface_are_in_the_model() {
     assert_eq!(forms, (AccessTarget::Stdout, AccessFormat::Json, AccessFilter::All));
     for (to, expected) in [
         ("syslog:[::1]:514", SyslogAddress::Udp("[::1]:514".parse().expect("an address"))),
+        ("syslog:tcp:127.0.0.1:601", SyslogAddress::Tcp(([127, 0, 0, 1], 601).into())),
         ("syslog:unix:/dev/log", SyslogAddress::Unix("/dev/log".to_owned())),
     ] {
         let config = read(&format!("[log]\naccess = {{ to = \"{to}\" }}\n{rest}"));
@@ -565,4 +566,28 @@ fn applications_may_use_the_network() {
         config.lua[0].udp.iter().any(|network| network.contains(address))
     };
     assert_eq!(["10.1.2.3", "::1", "11.0.0.1", "::2"].map(may_send), [true, true, false, false]);
+}
+
+#[test]
+fn names_are_resolved_as_stated() {
+    let with = |resolver: &str| {
+        read(&format!(
+            "{resolver}\n[[listener]]\nbind = \"127.0.0.1:80\"\n[[route]]\nrespond = {{ status = 204 }}\n"
+        ))
+        .resolver
+    };
+    assert_eq!(with(""), None);
+    let defaults = with("[resolver]").expect("a resolver");
+    assert_eq!(defaults, tidegate_config::model::Resolver::default());
+    let resolver = with(
+        "[resolver]\nname-servers = [\"10.0.0.2:8600\"]\ntimeout = \"2s\"\nattempts = 3\nfamilies = \"ipv6\"\nttl-min = \"2s\"\n\
+         ttl-max = \"1m\"\nudp-payload = 512\nhold = { valid = \"1s\", nx = \"2s\", timeout = \"3s\", other = \"4s\" }",
+    )
+    .expect("a resolver");
+    let hold = resolver.hold;
+    let spans = [hold.valid, hold.nx, hold.timeout, hold.other, resolver.timeout, resolver.ttl_min];
+    assert_eq!(spans.map(|span| span.as_secs()), [1, 2, 3, 4, 2, 2]);
+    assert_eq!((resolver.attempts, resolver.udp_payload, resolver.ttl_max.as_secs()), (3, 512, 60));
+    assert_eq!(resolver.families, tidegate_config::model::Families::Ipv6);
+    assert_eq!(resolver.name_servers[0].to_string(), "10.0.0.2:8600");
 }

@@ -45,6 +45,7 @@ pub mod location;
 pub mod lookups;
 pub mod maintenance;
 pub mod mirror;
+pub mod name_book;
 pub mod name_set;
 pub mod named;
 pub mod parameters;

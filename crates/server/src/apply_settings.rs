@@ -164,6 +164,7 @@ impl Worker {
         if snapshot.process.is_held_by_requests() {
             self.recorder.hold_state();
         }
+        self.addresses = Arc::clone(&snapshot.addresses);
         self.settings.replace(Rc::clone(&snapshot));
         self.push.change_keys(&snapshot.hubs);
         self.renew_mirrors();

@@ -40,6 +40,7 @@ use crate::key_fetcher::KeyFetcher;
 use crate::listening_sockets;
 use crate::live_edits::Edited;
 use crate::log;
+use crate::name_follower::NameFollower;
 use crate::name_servers;
 use crate::ports;
 use crate::reload::unix_seconds;
@@ -166,6 +167,8 @@ pub(crate) struct Configuration {
     pub(crate) checks: Checks,
     /// The lookups of names at reloads.
     pub(crate) lookups: Lookups,
+    /// Resolves them again.
+    pub(crate) names: NameFollower,
     /// The process shares its addresses with another one.
     pub(crate) takeover: bool,
     /// The addresses whose sockets a service manager has, too.
@@ -398,6 +401,7 @@ impl Configuration {
         }
         self.commit(next, addresses, earlier, read, cause);
         self.checks.change(&self.arranged, &self.addresses, &plan);
+        self.follow_names();
         Ok((plan, shortfall))
     }
 

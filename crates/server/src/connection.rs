@@ -319,6 +319,8 @@ pub(crate) struct Upstream {
     /// The server authenticates this connection (NTLM, Negotiate), so it serves one client only. Once true, it
     /// stays true.
     pub(crate) authenticated: bool,
+    /// The name of the server no longer has the address of this connection: no further request uses it.
+    pub(crate) is_outdated: bool,
     /// The downstream connection that this idle connection is kept for, if it serves one client only.
     /// `SockId::NONE` while in use, and for connections in the pool's idle list.
     pub(crate) owner: SockId,
@@ -336,6 +338,7 @@ impl Upstream {
             requests: 0,
             exchange: Id::NONE,
             authenticated: false,
+            is_outdated: false,
             owner: SockId::NONE,
             carrier: ServerCarrier::Http1(Http1Server::new()),
         }

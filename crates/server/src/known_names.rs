@@ -1,5 +1,6 @@
 //! The names of servers as they were resolved last, for the admin interface.
-//! In: the addresses of a configuration that comes into force, and the names that could not be resolved for it.
+//! In: the addresses of a configuration that comes into force, and the names that could not be resolved for it; results of later
+//! lookups.
 //! Out: by name, its addresses, when they were resolved, and the failures since the process started.
 //! Limits: the names of the configuration in force.
 
@@ -19,7 +20,13 @@ pub(crate) struct KnownName {
     pub(crate) addresses: Vec<String>,
     /// When they were resolved.
     pub(crate) resolved: SystemTime,
-    /// How often the name could not be resolved, so that it kept its addresses.
+    /// Whether they are in use: the name has had addresses recently enough.
+    pub(crate) is_used: bool,
+    /// Lookups by the thread "names".
+    pub(crate) lookups: u64,
+    /// How often they have changed the addresses.
+    pub(crate) changes: u64,
+    /// How often the name could not be resolved.
     pub(crate) failures: u64,
     /// Why, the last time.
     pub(crate) last_failure: Option<String>,
@@ -63,12 +70,37 @@ impl KnownNames {
             let entry = KnownName {
                 addresses: addresses.iter().map(ToString::to_string).collect(),
                 resolved,
+                is_used: known.is_none_or(|it| it.is_used),
+                lookups: known.map_or(0, |it| it.lookups),
+                changes: known.map_or(0, |it| it.changes),
                 failures: known.map_or(0, |it| it.failures) + u64::from(failure.is_some()),
                 last_failure: failure
                     .map(|one| one.what.clone())
                     .or_else(|| known.and_then(|it| it.last_failure.clone())),
             };
             names.insert(name, entry);
+        }
+    }
+
+    /// A lookup has ended: its addresses, whether they are in use, and why it has failed.
+    pub(crate) fn note_lookup(
+        &self,
+        (host, port): &(String, u16),
+        (addresses, is_used): (&[core::net::SocketAddr], bool),
+        failure: Option<&str>,
+    ) {
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(known) = names.get_mut(&format!("{host}:{port}")) else { return };
+        let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        known.lookups += 1;
+        known.changes += u64::from(known.addresses != addresses);
+        (known.addresses, known.is_used) = (addresses, is_used);
+        match failure {
+            None => known.resolved = SystemTime::now(),
+            Some(failure) => {
+                known.failures += 1;
+                known.last_failure = Some(failure.to_owned());
+            }
         }
     }
 

@@ -7,6 +7,7 @@
 
 pub mod access_log;
 mod action;
+mod addresses;
 mod admin;
 pub mod admin_client;
 mod answer;
@@ -53,6 +54,8 @@ mod live_edits;
 mod log;
 pub mod lua_tests;
 pub mod malformed;
+mod name_client;
+mod name_follower;
 mod name_servers;
 mod outlets;
 mod paces;
@@ -91,6 +94,7 @@ mod successor;
 
 mod service_manager;
 mod syslog;
+mod syslog_stream;
 mod threads;
 mod timers;
 pub mod tokens;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_config::arrange::Arranged;
 use tidegate_config::live_edit::LiveEdit;
+use tidegate_config::model::Config;
 
 use crate::admin::SentCommand;
 use crate::handover::Order;
@@ -61,6 +62,8 @@ pub(crate) struct LiveEdits {
     lookups: Lookups,
     /// The names in the configuration in force, which are resolved already.
     names: Mutex<BTreeSet<Server>>,
+    /// The configuration in force.
+    config: Mutex<Arc<Config>>,
 }
 
 impl LiveEdits {
@@ -122,7 +125,8 @@ impl LiveEdits {
         let known = lock(&self.names);
         names.retain(|name| !known.contains(name));
         drop(known);
-        self.lookups.find(names, was_ended)
+        let config = Arc::clone(&lock(&self.config));
+        self.lookups.find(names, &config, was_ended)
     }
 
     /// The edits that wait, in their order.
@@ -138,6 +142,7 @@ impl LiveEdits {
     /// A configuration comes into force.
     pub(crate) fn note_names(&self, arranged: &Arranged) {
         *lock(&self.names) = resolve::names_of(arranged);
+        *lock(&self.config) = Arc::clone(&arranged.config);
     }
 
     /// Notes the edits in force.

@@ -1,7 +1,7 @@
-//! The DNS servers that Lua applications query (`tide.dns`).
-//! In: `name-servers` of the configuration, or else /etc/resolv.conf. Out: addresses.
-//! Never: reads the file while a worker serves requests: a snapshot holds the addresses, read at start and at each reload.
-//! Limits: `SERVERS_MAX` addresses, `FILE_BYTES_MAX` bytes of the file.
+//! The DNS servers of the system, which Lua applications (`tide.dns`) and lookups of servers' names query.
+//! In: `name-servers` of the configuration, or else /etc/resolv.conf. Out: addresses; the names that may be meant by a short one.
+//! Never: reads the file on a worker: a snapshot holds the addresses for applications, read at start and at each reload.
+//! Limits: `SERVERS_MAX` addresses, `SEARCHES_MAX` suffixes of names, `FILE_BYTES_MAX` bytes of the file.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::path::Path;
@@ -16,18 +16,53 @@ const FILE_BYTES_MAX: u64 = 64 * 1024;
 /// As many as the resolver of the system uses (resolv.conf(5)).
 const SERVERS_MAX: usize = 3;
 const DNS_PORT: u16 = 53;
+/// Suffixes of `search`.
+const SEARCHES_MAX: usize = 6;
+/// The most dots that `ndots` may demand (resolv.conf(5)).
+const DOTS_MAX: usize = 15;
 
 /// The servers of a configuration. Empty if no application could query them.
 pub(crate) fn of(config: &Config) -> Vec<SocketAddr> {
     if !uses_file(config) {
         return config.server.name_servers.clone();
     }
-    let mut servers = Named::read().servers;
+    of_system().0
+}
+
+/// The servers of the system, and how it completes names.
+pub(crate) fn of_system() -> (Vec<SocketAddr>, Searched) {
+    let Named { mut servers, searched, .. } = Named::read();
     if servers.is_empty() {
         // resolv.conf(5)
         servers.push(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), DNS_PORT));
     }
-    servers
+    (servers, searched)
+}
+
+/// How names are completed (`search` and `ndots` of resolv.conf(5)).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Searched {
+    /// The suffixes, in the order of the file.
+    suffixes: Vec<String>,
+    /// A name with this many dots is first looked up as it is.
+    dots: usize,
+}
+
+impl Default for Searched {
+    fn default() -> Self {
+        Self { suffixes: Vec::new(), dots: 1 }
+    }
+}
+
+impl Searched {
+    /// The names that `name` may mean, in the order in which they are looked up.
+    pub(crate) fn candidates(&self, name: &str) -> Vec<String> {
+        let mut found: Vec<String> =
+            self.suffixes.iter().map(|suffix| format!("{name}.{suffix}")).collect();
+        let is_first = name.matches('.').count() >= self.dots;
+        found.insert(if is_first { 0 } else { found.len() }, name.to_owned());
+        found
+    }
 }
 
 /// Logs a warning if the file names servers, but none that can be queried.
@@ -48,6 +83,7 @@ fn uses_file(config: &Config) -> bool {
 #[derive(Default)]
 struct Named {
     servers: Vec<SocketAddr>,
+    searched: Searched,
     /// Texts that are no addresses, or that name an interface which does not exist.
     unusable: Vec<String>,
 }
@@ -62,7 +98,19 @@ impl Named {
         let mut named = Self::default();
         for line in text.lines() {
             let mut words = line.split_ascii_whitespace();
-            let (Some("nameserver"), Some(word)) = (words.next(), words.next()) else { continue };
+            let first = words.next();
+            if let Some("search") = first {
+                let suffixes = words.clone().take(SEARCHES_MAX);
+                let suffixes = suffixes.map(|suffix| suffix.trim_end_matches('.').to_owned());
+                // The last such line counts.
+                named.searched.suffixes = suffixes.filter(|suffix| !suffix.is_empty()).collect();
+            }
+            if let Some("options") = first
+                && let Some(dots) = words.clone().find_map(|word| word.strip_prefix("ndots:"))
+            {
+                named.searched.dots = dots.parse().map_or(1, |dots: usize| dots.min(DOTS_MAX));
+            }
+            let (Some("nameserver"), Some(word)) = (first, words.next()) else { continue };
             match server_at(word, &index_of) {
                 Some(server) if named.servers.len() < SERVERS_MAX => named.servers.push(server),
                 Some(_) => {}
@@ -116,6 +164,20 @@ mod tests {
                     nameserver nobody\nnameserver\n;nameserver 10.0.0.9\nnameserver 10.0.0.3\nnameserver 10.0.0.4\n";
         assert_eq!(texts(text), ["10.0.0.2:53", "[2001:db8::2]:53", "10.0.0.3:53"]);
         assert!(texts("").is_empty());
+    }
+
+    #[test]
+    fn short_names_are_completed_as_the_file_states() {
+        let text = "search a.example\nsearch default.svc.cluster.local svc.cluster.local.\noptions rotate ndots:3\n";
+        let searched = named(text).searched;
+        assert_eq!(
+            searched.candidates("web"),
+            ["web.default.svc.cluster.local", "web.svc.cluster.local", "web"]
+        );
+        assert_eq!(searched.candidates("a.b.c.d")[0], "a.b.c.d");
+        assert_eq!(searched.candidates("a.b.c")[2], "a.b.c");
+        assert_eq!(named("").searched.candidates("web"), ["web"]);
+        assert_eq!(Searched::default().candidates("app.example"), ["app.example"]);
     }
 
     #[test]

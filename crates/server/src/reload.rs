@@ -43,6 +43,8 @@ pub(crate) struct Reloader {
     configuration: Configuration,
     loader: TlsLoader,
     delivery: Delivery<Mail>,
+    /// Delivers addresses of servers to the workers.
+    addresses: Delivery<Mail>,
     /// The signature of the TLS files when they were last read.
     seen: Signature,
     /// The signature of the configuration file when it was last read, if the file is watched.
@@ -72,9 +74,11 @@ impl ReloadSignal {
 impl Reloader {
     /// `seen` was taken before the files were read, so that a file that changed in between is read again.
     pub(crate) fn new(configuration: Configuration, loader: TlsLoader, seen: Signature) -> Self {
-        let senders = configuration.workers.iter().map(|worker| worker.sender.clone()).collect();
+        let senders: Vec<_> =
+            configuration.workers.iter().map(|worker| worker.sender.clone()).collect();
         let seen_file = Signature::of_paths(&configuration.watched());
-        Self { configuration, loader, delivery: Delivery::new(senders), seen, seen_file }
+        let (delivery, addresses) = (Delivery::new(senders.clone()), Delivery::new(senders));
+        Self { configuration, loader, delivery, addresses, seen, seen_file }
     }
 
     /// Reads the configuration and all TLS files again. If anything is wrong, everything stays as it is.
@@ -181,7 +185,10 @@ impl Reloader {
         let event_reader = event.try_clone()?;
         if let Some(operations) = &self.configuration.operations {
             operations.edits.connect(event.try_clone()?);
+            self.configuration.names.show_in(Arc::clone(&operations.names));
         }
+        self.configuration.names.connect(event.try_clone()?);
+        self.configuration.follow_names();
         let is_ordered = Arc::new(AtomicBool::new(false));
         let ordered = Arc::clone(&is_ordered);
         let work = move || {
@@ -209,7 +216,11 @@ impl Reloader {
                     self.seen = now;
                     self.reload_certificates();
                 }
-                let pending = self.delivery.retry();
+                let moved = self.configuration.take_addresses();
+                if let Some((generation, addresses)) = moved {
+                    self.addresses.send_to_all(&Mail::Addresses(generation, addresses));
+                }
+                let pending = self.delivery.retry() + self.addresses.retry();
                 let wait_max = if pending > 0 { &RETRY_EVERY } else { &CHECK_EVERY };
                 let woken = wait(watched.watcher.as_ref(), &event_reader, wait_max);
                 notified = woken == Woken::Signal && ordered.swap(false, Ordering::SeqCst);
@@ -400,6 +411,7 @@ mod tests {
             workers: vec![worker],
             takeover: false,
             lookups: Default::default(),
+            names: Default::default(),
             managed: Vec::new(),
             operations: None,
         };

@@ -19,6 +19,7 @@ use tidegate_config::findings::{Finding, Owner};
 use tidegate_config::model::{Config, ServerAddress, Upstream};
 use tidegate_config::report::Kind;
 
+use crate::name_client;
 use crate::threads::{self, Ended};
 
 /// How many names are resolved at once.
@@ -35,13 +36,25 @@ pub(crate) type Server = (String, u16);
 /// By name: its addresses, or why it has none.
 pub(crate) type Found = BTreeMap<Server, Result<Vec<Address>, String>>;
 /// Resolves a name.
-type LookUp = fn(&Server) -> Result<Vec<Address>, String>;
+type LookUp = Arc<dyn Fn(&Server) -> Result<Vec<Address>, String> + Send + Sync>;
+
+/// The lookup that a configuration states.
+fn look_up_of(config: &Config) -> LookUp {
+    if config.resolver.is_none() {
+        return Arc::new(resolve);
+    }
+    let look_up = name_client::of(config);
+    Arc::new(move |server| match look_up(server) {
+        Ok(found) => Ok(found.addresses.into_iter().map(Address::Tcp).collect()),
+        Err(failure) => Err(format!("the name cannot be resolved: {}", failure.text())),
+    })
+}
 
 /// A finding for each server name of `config` that cannot be resolved within `wait_max`, which is the time for all
 /// names together.
 #[must_use]
 pub fn check(config: &Config, wait_max: Duration) -> Vec<Finding> {
-    check_with(config, wait_max, resolve)
+    check_with(config, wait_max, &look_up_of(config))
 }
 
 /// A name that could not be resolved and keeps the addresses that it had.
@@ -70,7 +83,11 @@ pub type Addresses = Vec<Vec<Vec<Address>>>;
 /// # Errors
 /// A finding for each server name that cannot be resolved.
 pub(crate) fn resolve_all(arranged: &Arranged) -> Result<Addresses, Vec<Finding>> {
-    let found = Lookups::default().find_all((names_of(arranged), None), &|| false, resolve);
+    let found = Lookups::default().find_all(
+        (names_of(arranged), None),
+        &|| false,
+        &look_up_of(&arranged.config),
+    );
     let none = (&Arranged::default(), &Vec::new());
     let of_found = |server: &Server, _: Option<&[Address]>| {
         found.get(server).cloned().unwrap_or_else(|| Err("the name was not resolved".to_owned()))
@@ -106,7 +123,8 @@ pub(crate) fn resolve_after(
     lookups: &Lookups,
 ) -> Result<(Addresses, Vec<Unresolved>), Vec<Finding>> {
     let deadline = Instant::now() + RELOAD_WAIT_MAX;
-    let found = lookups.find_all((names_of(next), Some(deadline)), &|| false, resolve);
+    let found =
+        lookups.find_all((names_of(next), Some(deadline)), &|| false, &look_up_of(&next.config));
     let late = || Err(format!("the name was not resolved within {RELOAD_WAIT_MAX:?}"));
     resolve_with(next, known, |server, _| found.get(server).cloned().unwrap_or_else(late))
 }
@@ -147,15 +165,20 @@ type Results = mpsc::Sender<(Server, Result<Vec<Address>, String>)>;
 
 impl Lookups {
     /// The addresses of the names in an edit. Waits for `EDIT_WAIT_MAX` for all of them together, or until `was_ended`.
-    pub(crate) fn find(&self, names: BTreeSet<Server>, was_ended: &dyn Fn() -> bool) -> Found {
-        self.find_within((names, EDIT_WAIT_MAX), was_ended, resolve)
+    pub(crate) fn find(
+        &self,
+        names: BTreeSet<Server>,
+        config: &Config,
+        was_ended: &dyn Fn() -> bool,
+    ) -> Found {
+        self.find_within((names, EDIT_WAIT_MAX), was_ended, &look_up_of(config))
     }
 
     fn find_within(
         &self,
         (names, wait_max): (BTreeSet<Server>, Duration),
         was_ended: &dyn Fn() -> bool,
-        look_up: LookUp,
+        look_up: &LookUp,
     ) -> Found {
         let deadline = Instant::now() + wait_max;
         let mut found = self.find_all((names.clone(), Some(deadline)), was_ended, look_up);
@@ -175,7 +198,7 @@ impl Lookups {
         &self,
         (names, deadline): (BTreeSet<Server>, Option<Instant>),
         was_ended: &dyn Fn() -> bool,
-        look_up: LookUp,
+        look_up: &LookUp,
     ) -> Found {
         let waiting = Arc::new(Mutex::new(names));
         let (sender, results) = mpsc::channel();
@@ -214,14 +237,14 @@ impl Lookups {
         &self,
         (number, first): (usize, Server),
         (waiting, sender): (&Waiting, &Results),
-        look_up: LookUp,
+        look_up: &LookUp,
     ) -> Result<(), String> {
         let before = self.running.fetch_add(1, Ordering::SeqCst);
         let running = Running(Arc::clone(&self.running));
         if before >= THREADS_MAX {
             return Err(format!("{THREADS_MAX} other names are being resolved; help: try again"));
         }
-        let (waiting, sender) = (Arc::clone(waiting), sender.clone());
+        let (waiting, sender, look_up) = (Arc::clone(waiting), sender.clone(), Arc::clone(look_up));
         let work = move || {
             let mut next = Some(first);
             while let Some(server) = next {
@@ -298,7 +321,7 @@ fn finding(pool: usize, name: &str, port: u16, what: String) -> Finding {
     Finding { kind: Kind::Name, owner, subject, what, help: None }
 }
 
-fn check_with(config: &Config, wait_max: Duration, look_up: LookUp) -> Vec<Finding> {
+fn check_with(config: &Config, wait_max: Duration, look_up: &LookUp) -> Vec<Finding> {
     let late =
         format!("the name was not resolved within {wait_max:?}; help: --offline skips this check");
     let servers = config.pools.iter().flat_map(|pool| &pool.servers);
@@ -320,7 +343,7 @@ fn check_with(config: &Config, wait_max: Duration, look_up: LookUp) -> Vec<Findi
     findings
 }
 
-/// The addresses of a name, at least one, or why it has none.
+/// The addresses of a name by the system's resolver, at least one, or why it has none.
 fn resolve((name, port): &Server) -> Result<Vec<Address>, String> {
     let found: Vec<SocketAddr> = (name.as_str(), *port)
         .to_socket_addrs()
@@ -348,6 +371,10 @@ mod tests {
         }
     }
 
+    fn player() -> LookUp {
+        Arc::new(play)
+    }
+
     fn address() -> Vec<Address> {
         vec![Address::Tcp(([10, 0, 0, 9], 1).into())]
     }
@@ -355,7 +382,7 @@ mod tests {
     #[test]
     fn faults_and_late_names_are_found_and_the_wait_is_bounded() {
         let config = config_of("good:1\", \"bad:2\", \"10.0.0.1:3\", \"stuck:4");
-        let findings = check_with(&config, Duration::from_secs(2), play);
+        let findings = check_with(&config, Duration::from_secs(2), &player());
         let found: Vec<_> =
             findings.iter().map(|f| (f.subject.as_str(), f.what.as_str())).collect();
         assert_eq!(found.len(), 2, "{found:?}");
@@ -414,7 +441,10 @@ mod tests {
     fn lookups_of_edits_are_bounded_in_time_and_number() {
         let lookups = Lookups::default();
         let find = |of, wait_max, was_ended: &dyn Fn() -> bool| {
-            lookups.find_within((of, wait_max), was_ended, play).into_values().collect::<Vec<_>>()
+            lookups
+                .find_within((of, wait_max), was_ended, &player())
+                .into_values()
+                .collect::<Vec<_>>()
         };
         let (long, short) = (Duration::from_secs(60), Duration::from_millis(1));
         let both = find(names(["bad", "good"]), long, &|| false);
@@ -443,7 +473,7 @@ mod tests {
     #[test]
     fn names_that_are_late_at_a_reload_do_not_delay_others() {
         let lookups = Lookups::default();
-        let find = |names, deadline| lookups.find_all((names, deadline), &|| false, play);
+        let find = |names, deadline| lookups.find_all((names, deadline), &|| false, &player());
         let deadline = Some(Instant::now() + Duration::from_secs(2));
         let found = find(names(["stuck", "good", "bad"]), deadline);
         let known: Vec<&str> = found.keys().map(|(name, _)| name.as_str()).collect();

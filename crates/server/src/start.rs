@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Instant, SystemTime};
 
 use tidegate_base::{Address, Span, limits};
-use tidegate_config::arrange::Arranged;
+use tidegate_config::arrange::{Arranged, Generation};
 use tidegate_config::findings::Finding;
 use tidegate_config::model::{self, Bind, Config};
 use tidegate_gate::inventory::Inventory;
@@ -41,6 +41,7 @@ use crate::known_names::KnownNames;
 use crate::listening_sockets;
 use crate::live_edits::LiveEdits;
 use crate::log;
+use crate::name_follower::NameFollower;
 use crate::name_servers;
 use crate::outlets::{OutletWakers, Outlets};
 use crate::passwords::{JobSender, PasswordResult};
@@ -90,6 +91,8 @@ pub(crate) enum Mail {
     Settings(Arc<Handover>),
     /// Which servers take requests.
     ServerStatuses(Arc<ServerStatuses>),
+    /// The addresses of servers, for the settings of this generation.
+    Addresses(Generation, Arc<Addresses>),
     /// A thread has verified the password of a request.
     PasswordResult(PasswordResult),
     /// Answer a question of the admin interface.
@@ -382,6 +385,7 @@ impl RunningWorkers {
             operations: operations.clone(),
             checks,
             lookups: Lookups::default(),
+            names: NameFollower::default(),
             managed: managed.clone(),
         };
         let watching = Reloader::new(configuration, loader, seen).watch();
@@ -655,7 +659,7 @@ fn start_admin(
         accounts,
         workers,
         tls: Mutex::new(Arc::clone(tls)),
-        names: KnownNames::default(),
+        names: Arc::new(KnownNames::default()),
         is_private: config.admin.as_ref().is_some_and(admin::token::is_private),
         registry,
         roster,

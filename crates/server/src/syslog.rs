@@ -1,5 +1,6 @@
-//! Syslog as a destination of the access log: one datagram for each line, over UDP or a unix socket (RFC 5424, RFC 5426).
-//! In: whole lines. Out: datagrams; how many lines were lost.
+//! Syslog as a destination of the access log: one datagram for each line, over UDP or a unix socket (RFC 5424, RFC 5426), or one message
+//! of a TCP connection (`syslog_stream.rs`).
+//! In: whole lines. Out: messages; how many lines were lost.
 //! Never: runs on a worker; waits longer than `SEND_WAIT` for a receiver that does not read.
 //! Limits: a datagram holds one line; a line that the kernel finds too long is lost.
 //! Invariant: a line that was not sent is counted.
@@ -7,11 +8,13 @@
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::unix::net::UnixDatagram;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::io::Errno;
 use tidegate_base::calendar::Civil;
 use tidegate_config::model::SyslogAddress;
+
+use crate::syslog_stream::SyslogStream;
 
 /// Facility local0 (16), severity informational (6).
 const PRIORITY: u8 = 16 * 8 + 6;
@@ -30,6 +33,7 @@ pub(crate) struct Syslog {
 
 enum Socket {
     Udp(UdpSocket),
+    Stream(SyslogStream),
     Unix(UnixDatagram),
 }
 
@@ -46,6 +50,7 @@ impl Socket {
                 socket.set_write_timeout(Some(SEND_WAIT))?;
                 Ok(Self::Udp(socket))
             }
+            SyslogAddress::Tcp(to) => Ok(Self::Stream(SyslogStream::new(*to))),
             SyslogAddress::Unix(path) => {
                 let socket = UnixDatagram::unbound()?;
                 socket.connect(path)?;
@@ -55,10 +60,22 @@ impl Socket {
         }
     }
 
-    fn send(&self, datagram: &[u8]) -> io::Result<usize> {
+    fn send(&mut self, message: &[u8]) -> io::Result<()> {
         match self {
-            Self::Udp(socket) => socket.send(datagram),
-            Self::Unix(socket) => socket.send(datagram),
+            Self::Udp(socket) => socket.send(message).map(drop),
+            Self::Unix(socket) => socket.send(message).map(drop),
+            Self::Stream(stream) => {
+                stream.push(message);
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends the messages that are not sent yet. Returns how many were lost.
+    fn flush(&mut self) -> u64 {
+        match self {
+            Self::Udp(_) | Self::Unix(_) => 0,
+            Self::Stream(stream) => stream.flush(Instant::now()),
         }
     }
 }
@@ -67,7 +84,7 @@ impl Syslog {
     /// Opens the way to the receiver.
     ///
     /// # Errors
-    /// The kernel refused; a unix socket has no receiver.
+    /// The kernel refused; a unix socket has no receiver. A receiver over TCP may be absent.
     pub(crate) fn open(address: &SyslogAddress) -> io::Result<Self> {
         let socket = Socket::open(address)?;
         let system = rustix::system::uname();
@@ -97,7 +114,7 @@ impl Syslog {
                 }
             }
         }
-        lost
+        lost + self.socket.flush()
     }
 
     fn send_datagram(&mut self, may_wait: bool) -> io::Result<()> {
@@ -110,7 +127,7 @@ impl Syslog {
             // The kernel reports that an earlier datagram found no receiver, or the receiver was started again.
             Some(Errno::CONNREFUSED | Errno::NOTCONN | Errno::CONNRESET) => {
                 self.socket = Socket::open(&self.address)?;
-                self.socket.send(&self.datagram).map(drop)
+                self.socket.send(&self.datagram)
             }
             _ => Err(error),
         }
@@ -151,6 +168,24 @@ mod tests {
         assert!(first.starts_with("<134>1 2026-11-22T06:49:01.007Z "), "{first}");
         let expected = format!(" tidegate {} access - {{\"a\":1}}", std::process::id());
         assert!(first.ends_with(&expected), "{first}");
+        assert!(second.ends_with(" access - second"), "{second}");
+    }
+
+    #[test]
+    fn lines_over_tcp_have_their_lengths_before_them() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = SyslogAddress::Tcp(listener.local_addr().expect("an address"));
+        let mut syslog = Syslog::open(&address).expect("it connects later");
+        assert_eq!(syslog.send(b"one\nsecond\n", now()), 0);
+        let (mut stream, _) = listener.accept().expect("a connection");
+        drop(syslog);
+        let mut text = String::new();
+        io::Read::read_to_string(&mut stream, &mut text).expect("both lines");
+        let (length, rest) = text.split_once(' ').expect("a length");
+        let (first, second) = rest.split_at(length.parse().expect("a number"));
+        assert!(first.starts_with("<134>1 2026-11-22T06:49:01.007Z ") && first.ends_with(" one"));
+        let (length, second) = second.split_once(' ').expect("a length");
+        assert_eq!(length.parse(), Ok(second.len()));
         assert!(second.ends_with(" access - second"), "{second}");
     }
 

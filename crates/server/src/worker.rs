@@ -59,6 +59,7 @@ use crate::passwords::Passwords;
 use crate::permits::PermitPost;
 use crate::record::Recorder;
 use crate::requester::Requester;
+use crate::resolve::Addresses;
 use crate::responder::Responder;
 use crate::route_marks::RouteMarks;
 use crate::sampling::Sampler;
@@ -87,6 +88,8 @@ pub struct Worker {
     /// The settings, by generation. Methods clone the `Rc` of a snapshot if they need it together with a mutable
     /// borrow of the worker.
     pub(crate) settings: Settings,
+    /// The addresses of servers: those that the current settings came with, or later ones.
+    pub(crate) addresses: Arc<Addresses>,
     /// The counters. This worker is their only writer; other threads may read them.
     pub(crate) accounts: Arc<Accounts>,
     /// The connections of both sides, by socket id. Each one has a live socket in the reactor.
@@ -332,6 +335,7 @@ impl Worker {
         let push = PushState::new(Arc::clone(&snapshot.hubs), streams_max, (0, 1));
         let recorder = Recorder::holding(snapshot.process.is_held_by_requests());
         Self {
+            addresses: Arc::clone(&snapshot.addresses),
             settings: Settings::new(snapshot),
             accounts,
             conns: Connections::with_capacity(limits.exchanges_max),

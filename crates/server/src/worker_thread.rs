@@ -300,6 +300,14 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>, index: u16) {
                         worker.apply_server_statuses(view, &statuses);
                     });
                 }
+                (Some(Mail::Addresses(generation, addresses)), None) => {
+                    worker.change_addresses(reactor, generation, &addresses);
+                }
+                (Some(Mail::Addresses(generation, addresses)), Some(layer)) => {
+                    layer.between_turns(reactor, worker, |worker, view| {
+                        worker.change_addresses(view, generation, &addresses);
+                    });
+                }
                 (Some(Mail::PasswordResult(verdict)), None) => {
                     worker.receive_password_result(reactor, verdict)
                 }

@@ -29,9 +29,12 @@ pub static ACCESS: Section = Section {
     keys: &[
         key(
             "to",
-            Text("\"stdout\", \"file:PATH\", \"syslog:IP:PORT\" or \"syslog:unix:PATH\""),
+            Text(
+                "\"stdout\", \"file:PATH\", \"syslog:IP:PORT\", \"syslog:tcp:IP:PORT\" or \"syslog:unix:PATH\"",
+            ),
             Required,
             "Where the lines go. \"syslog:127.0.0.1:514\" sends each line as a datagram of RFC 5424 over UDP, \
+             \"syslog:tcp:127.0.0.1:601\" over a TCP connection with the length before each line (RFC 6587), \
              \"syslog:unix:/dev/log\" to a unix socket, with facility local0. A relative path starts \
              from the folder of the configuration file. Lines are appended to the file, which is created if it does not \
              exist (readable by its owner and group). SIGUSR1 opens the file again, after it was renamed by \

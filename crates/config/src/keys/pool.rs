@@ -241,7 +241,7 @@ pub static UPSTREAM: Section = Section {
             "address",
             Text(SERVER_ADDRESS),
             Required,
-            "Address of the server. A name is resolved at start and at each reload.",
+            "Address of the server. A name is resolved at start, at each reload, and from time to time ([resolver]).",
             "",
         ),
         key(

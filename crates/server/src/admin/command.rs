@@ -138,7 +138,7 @@ const COMMANDS: &[Command] = &[
     Command {
         words: &["show", "resolvers"],
         arguments: "[json]",
-        about: "the names of servers: addresses, when they were resolved, failures",
+        about: "the names of servers: addresses, when they were resolved, lookups, changes, failures",
         example: "show resolvers",
         run: parts::resolvers,
     },

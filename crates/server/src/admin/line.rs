@@ -318,7 +318,7 @@ mod tests {
             workers: Vec::new(),
             is_private: true,
             tls: Mutex::default(),
-            names: KnownNames::default(),
+            names: Arc::new(KnownNames::default()),
             registry: Arc::new(Registry::new(1)),
             roster: Arc::new(Roster::new(&arranged, Vec::new())),
             started: (Instant::now(), SystemTime::now()),

@@ -100,7 +100,7 @@ pub(crate) struct Operations {
     /// The TLS settings in force.
     pub(crate) tls: Mutex<Arc<TlsPlan>>,
     /// The names of servers.
-    pub(crate) names: KnownNames,
+    pub(crate) names: Arc<KnownNames>,
     /// The servers.
     pub(crate) roster: Arc<Roster>,
     /// When the process started.

@@ -166,13 +166,29 @@ fn certificate_row(
 /// Shows the names of servers and their addresses.
 pub(super) fn resolvers(arguments: &[&str], operations: &Operations) -> Outcome {
     let is_json = wants_json("show resolvers", arguments)?;
-    let mut rows = Rows::new(&["name", "addresses", "resolved", "failures", "last_failure"]);
-    rows.note("# names are resolved at start and at each reload\n");
+    let mut rows = Rows::new(&[
+        "name",
+        "state",
+        "addresses",
+        "resolved",
+        "lookups",
+        "changes",
+        "failures",
+        "last_failure",
+    ]);
+    let by = match &operations.config().resolver {
+        None => "# resolved by the system\n",
+        Some(_) => "# resolved by DNS servers, as [resolver] states\n",
+    };
+    rows.note(by);
     for (name, known) in operations.names.all() {
         rows.push([
             name.into(),
+            if known.is_used { "up" } else { "lost" }.into(),
             json!(known.addresses),
             Stamp(known.resolved).to_string().into(),
+            known.lookups.into(),
+            known.changes.into(),
             known.failures.into(),
             known.last_failure.into(),
         ]);

@@ -299,7 +299,8 @@ impl Worker {
     ) {
         let Some(up) = self.conns.upstream(sock) else { return self.note_bug(reactor, sock) };
         let (pool, server) = (up.pool, up.server);
-        let may_keep = self.settings.newest().may_keep(pool, server, up.generation);
+        let may_keep =
+            !up.is_outdated && self.settings.newest().may_keep(pool, server, up.generation);
         let settings = self.settings.newest().pool(pool);
         let reuse = settings.reuse;
         let is_private = settings.proxy_protocol.is_some() || up.authenticated;

@@ -78,6 +78,7 @@ fn play(mailbox: Mailbox<Mail>, answers: Option<Answers>, log: &Log, ends: &Mute
             Mail::Stop(..)
             | Mail::Tls(_)
             | Mail::ServerStatuses(_)
+            | Mail::Addresses(..)
             | Mail::PasswordResult(_)
             | Mail::Inspect(_)
             | Mail::PassListeners(_) => note("other"),
@@ -142,6 +143,7 @@ fn with_workers<T>(
         arranged,
         takeover: false,
         lookups: Lookups::default(),
+        names: Default::default(),
         managed: Vec::new(),
         operations: None,
     };

@@ -40,6 +40,8 @@ const RETRY_TURN_MAX: Span = Span::from_millis(10);
 enum ProberMail {
     /// Check these servers, with this TLS plan.
     Targets(Vec<Target>, TlsPlan),
+    /// Check these servers, with the same TLS plan.
+    Addresses(Vec<Target>),
     /// Use this TLS plan.
     Tls(TlsPlan),
 }
@@ -77,6 +79,16 @@ impl Checks {
                 "health checks are not running: starting their thread failed: {error}"
             ));
         }
+    }
+
+    /// Notes which servers have no address.
+    pub(crate) fn note_unresolved(&self, is_unresolved: impl Fn(usize, usize) -> bool) {
+        self.roster.note_unresolved(is_unresolved);
+    }
+
+    /// Checks servers at these addresses, with the same configuration.
+    pub(crate) fn change_addresses(&self, arranged: &Arranged, addresses: &Addresses) {
+        self.send(ProberMail::Addresses(target::targets(arranged, addresses)));
     }
 
     /// Uses other TLS settings for the same configuration.
@@ -150,6 +162,11 @@ fn run(mut reactor: EpollReactor, mut prober: Prober, mailbox: &Mailbox<ProberMa
                     layer.between_turns(&mut reactor, &mut prober, |prober, view| {
                         prober.change(view, targets);
                         prober.drop_secured(view);
+                    });
+                }
+                ProberMail::Addresses(targets) => {
+                    layer.between_turns(&mut reactor, &mut prober, |prober, view| {
+                        prober.change(view, targets);
                     });
                 }
                 ProberMail::Tls(plan) => {

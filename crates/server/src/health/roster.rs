@@ -37,6 +37,8 @@ const TRY_PAUSE: Duration = Duration::from_millis(1);
 pub(crate) struct View {
     /// The state that an operator has set.
     pub(crate) state: ServerState,
+    /// Its name has had no address for too long.
+    pub(crate) is_unresolved: bool,
     /// The weight that an operator has set; `None`: that of the file.
     pub(crate) weight: Option<u16>,
     /// Its checks; `None` if it is not checked.
@@ -55,9 +57,10 @@ impl View {
         self.is_wanted() && self.checked.as_ref().is_none_or(Checked::is_up)
     }
 
-    /// Whether neither an operator nor the agent has taken the server out of service.
+    /// Whether the server has an address, and neither an operator nor the agent has taken it out of service.
     fn is_wanted(&self) -> bool {
         self.state == ServerState::Ready
+            && !self.is_unresolved
             && self.agent.as_ref().is_none_or(|agent| agent.state.takes_requests())
     }
 
@@ -449,6 +452,23 @@ impl Roster {
         Err(names.collect())
     }
 
+    /// Notes which servers have no address, and tells the workers if that has changed.
+    pub(crate) fn note_unresolved(&self, is_unresolved: impl Fn(usize, usize) -> bool) {
+        let mut pools = self.pools();
+        let mut is_changed = false;
+        for (pool_at, pool) in pools.iter_mut().enumerate() {
+            for (at, entry) in pool.servers.iter_mut().enumerate().filter(|(_, of)| !of.is_gone) {
+                let next = is_unresolved(pool_at, at);
+                is_changed |=
+                    entry.change(|view| core::mem::replace(&mut view.is_unresolved, next) != next);
+            }
+        }
+        drop(pools);
+        if is_changed {
+            self.publish_to_all();
+        }
+    }
+
     /// The status of a server of the configuration in force; `None` if it was removed.
     pub(crate) fn view(&self, pool: usize, server: usize) -> Option<View> {
         let pools = self.pools();
@@ -501,7 +521,8 @@ impl Roster {
 
 impl Entry {
     fn passed(&self) -> PassedServer {
-        let View { state, weight, checked, agent, changed, down_for } = &self.view;
+        let View { state, weight, checked, agent, changed, down_for, is_unresolved: _ } =
+            &self.view;
         let unchanged = changed.elapsed();
         let down = if self.view.is_up() { *down_for } else { *down_for + unchanged };
         PassedServer {
@@ -589,7 +610,8 @@ fn statuses_of(pools: &[PoolEntry]) -> ServerStatuses {
 fn fresh_view() -> View {
     let (changed, down_for) = (Instant::now(), Duration::ZERO);
     let (state, weight) = (ServerState::Ready, None);
-    View { state, weight, checked: None, agent: None, changed, down_for }
+    let is_unresolved = false;
+    View { state, is_unresolved, weight, checked: None, agent: None, changed, down_for }
 }
 
 /// Logs that the report of an agent has changed, beyond the weight.

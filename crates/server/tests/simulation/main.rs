@@ -65,6 +65,7 @@ mod secured;
 mod settings;
 mod settings_waiting;
 mod slow;
+mod slow_servers;
 mod speaker;
 mod stage;
 mod stays;

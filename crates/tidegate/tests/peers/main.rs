@@ -24,6 +24,7 @@ mod keys;
 mod live_edits;
 mod load;
 mod log;
+mod named_servers;
 mod names;
 mod nginx_origin;
 mod operators;

@@ -40,6 +40,19 @@ struct RawRecord {
 /// # Errors
 /// The datagram is no answer to it.
 pub fn decode_answer(question: &Question, id: u16, message: &[u8]) -> Result<Answer, Fault> {
+    decode_answer_within(question, id, usize::from(ANSWER_BYTES_MAX), message)
+}
+
+/// As [`decode_answer`]. An answer of more than `bytes_max` bytes counts as truncated.
+///
+/// # Errors
+/// As [`decode_answer`].
+pub fn decode_answer_within(
+    question: &Question,
+    id: u16,
+    bytes_max: usize,
+    message: &[u8],
+) -> Result<Answer, Fault> {
     const RESPONSE: u16 = 0x8000;
     const OPCODE: u16 = 0x7800;
     const TRUNCATED: u16 = 0x0200;
@@ -63,7 +76,7 @@ pub fn decode_answer(question: &Question, id: u16, message: &[u8]) -> Result<Ans
         return Err(Fault::Foreign);
     }
     // A server that ignores the size which the query announces could fill the memory of all that keep answers.
-    if flags & TRUNCATED != 0 || message.len() > usize::from(ANSWER_BYTES_MAX) {
+    if flags & TRUNCATED != 0 || message.len() > bytes_max {
         return Ok(Answer::Truncated);
     }
     if code != 0 && code != CODE_NAME_ERROR {

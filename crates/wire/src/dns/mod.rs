@@ -2,7 +2,7 @@
 //! In: a name and a kind of record; the bytes of an answer. Out: the bytes of a query; the records, or why there are none.
 //! Never: takes an answer to another question; follows a compressed name forwards, so decoding ends.
 //! Limits: `NAME_BYTES_MAX`, `RECORDS_MAX` records of an answer, `ALIASES_MAX` aliases; queries request, and the decoder accepts,
-//! answers of up to `ANSWER_BYTES_MAX` bytes, which pass each network without fragments.
+//! answers of up to `ANSWER_BYTES_MAX` bytes, which pass each network without fragments, unless the caller states another size.
 
 mod answer;
 pub(crate) mod fuzz;
@@ -10,7 +10,7 @@ mod name;
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-pub use answer::{Fault, decode_answer};
+pub use answer::{Fault, decode_answer, decode_answer_within};
 pub use name::NAME_BYTES_MAX;
 
 /// Maximum size in bytes of an answer, which a query announces. Fragments are avoided, because others could forge them.
@@ -147,6 +147,11 @@ pub enum Answer {
 
 /// Appends the query for a question. `id` should be random: the answer has to repeat it.
 pub fn encode_query(question: &Question, id: u16, out: &mut Vec<u8>) {
+    encode_query_for(question, id, ANSWER_BYTES_MAX, out);
+}
+
+/// As [`encode_query`]; announces that an answer may have up to `answer_bytes_max` bytes.
+pub fn encode_query_for(question: &Question, id: u16, answer_bytes_max: u16, out: &mut Vec<u8>) {
     const RECURSION_DESIRED: u16 = 0x0100;
     // One question, and one record in the last section.
     for number in [id, RECURSION_DESIRED, 1, 0, 0, 1] {
@@ -158,7 +163,7 @@ pub fn encode_query(question: &Question, id: u16, out: &mut Vec<u8>) {
     }
     // The root, the type, the size, extended flags and no data.
     out.push(0);
-    for number in [TYPE_OPT, ANSWER_BYTES_MAX, 0, 0, 0] {
+    for number in [TYPE_OPT, answer_bytes_max, 0, 0, 0] {
         out.extend_from_slice(&number.to_be_bytes());
     }
 }

@@ -523,7 +523,7 @@ impl Worker {
     ) -> Result<SockId, Shortage> {
         let counters = &self.accounts.counters;
         counters.upstream_connects.add(1);
-        let addresses = &self.settings.newest().addresses[usize::from(pool)][server];
+        let addresses = &self.addresses[usize::from(pool)][server];
         let preferred = self.pools[usize::from(pool)].preferred_address[server];
         let address = &addresses[preferred % addresses.len()];
         let settings = self.settings.newest().pool(pool);

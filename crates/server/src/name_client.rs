@@ -1,0 +1,266 @@
+//! Resolves one name of a server: by queries to DNS servers as `[resolver]` states, or by the resolver of the system.
+//! In: a name and its port. Out: addresses and how long they may be kept, or why there are none.
+//! Never: runs on a worker; uses a socket for two queries: with a new socket, the kernel chooses another port, so an attacker has to
+//! guess the port and the id of the query (RFC 5452). Takes a datagram of another host: the socket is connected.
+//! Limits: `attempts` queries for each server and record type, each with `timeout`; answers of `udp-payload` bytes over UDP and
+//! `STREAM_ANSWER_BYTES_MAX` over TCP; the names of `search`; `FILE_BYTES_MAX` bytes of each file.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::io::{self, Read as _, Write as _};
+use std::net::{TcpStream, ToSocketAddrs as _, UdpSocket};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidegate_base::loopback_addresses;
+use tidegate_config::model::{Config, Families, Resolver};
+use tidegate_gate::name_book::{Addresses, Failure, HostPort, LookedUp};
+use tidegate_wire::dns::{
+    Answer, Fault, Question, Record, RecordKind, decode_answer_within, encode_query_for,
+};
+
+use crate::files;
+use crate::name_servers;
+use crate::randomness::random_seed;
+
+/// The file with names of this host and of others.
+const HOSTS: &str = "/etc/hosts";
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+/// How long addresses of that file are kept: it may be edited at any time.
+const HOSTS_SECONDS: u32 = 30;
+/// Bytes of an answer over TCP.
+const STREAM_ANSWER_BYTES_MAX: usize = 16 * 1024;
+/// The largest datagram that is received; see `udp-payload`.
+const DATAGRAM_BYTES_MAX: usize = 8192;
+
+/// Resolves names as a configuration states.
+pub(crate) type LookUp = Arc<dyn Fn(&HostPort) -> LookedUp + Send + Sync>;
+
+/// The lookup of a configuration.
+pub(crate) fn of(config: &Config) -> LookUp {
+    match config.resolver.clone() {
+        None => Arc::new(by_system),
+        Some(resolver) => Arc::new(move |server| by_queries(&resolver, server)),
+    }
+}
+
+/// The addresses by the resolver of the system.
+fn by_system((name, port): &HostPort) -> LookedUp {
+    let found: Vec<SocketAddr> = (name.as_str(), *port)
+        .to_socket_addrs()
+        .map(Iterator::collect)
+        .or_else(|error| loopback_addresses(name, *port).map(Vec::from).ok_or(error))
+        // The system does not say whether the name is unknown or its servers do not answer.
+        .map_err(|_| Failure::ServerFailed)?;
+    match found.is_empty() {
+        true => Err(Failure::NoAddress),
+        false => Ok(Addresses { addresses: found, seconds: None }),
+    }
+}
+
+/// The addresses by /etc/hosts, or else by DNS servers.
+fn by_queries(resolver: &Resolver, (name, port): &HostPort) -> LookedUp {
+    let hosts = files::read(Path::new(HOSTS), FILE_BYTES_MAX).unwrap_or_default();
+    let mut own = hosts_of(&String::from_utf8_lossy(&hosts), name, resolver.families);
+    if own.is_empty() {
+        own.extend(loopback_addresses(name, *port).into_iter().flatten().map(|one| one.ip()));
+        own.retain(|address| is_wanted(resolver.families, address));
+    }
+    if !own.is_empty() {
+        let addresses = own.into_iter().map(|ip| SocketAddr::new(ip, *port)).collect();
+        return Ok(Addresses { addresses, seconds: Some(HOSTS_SECONDS) });
+    }
+    let (servers, searched) = match resolver.name_servers.is_empty() {
+        false => (resolver.name_servers.clone(), name_servers::Searched::default()),
+        true => name_servers::of_system(),
+    };
+    let client = Client { resolver, servers };
+    let mut failure = Failure::UnknownName;
+    for name in searched.candidates(name) {
+        match client.host(&name, *port) {
+            Err(own @ (Failure::UnknownName | Failure::NoAddress)) => {
+                // A name without addresses exists, which says more.
+                failure = if own == Failure::NoAddress { own } else { failure };
+            }
+            other @ (Ok(_) | Err(Failure::Timeout | Failure::ServerFailed)) => return other,
+        }
+    }
+    Err(failure)
+}
+
+/// The addresses of a name in the text of /etc/hosts.
+fn hosts_of(text: &str, name: &str, families: Families) -> Vec<IpAddr> {
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let line = line.split('#').next().unwrap_or_default();
+        let mut words = line.split_ascii_whitespace();
+        let Some(address) = words.next().and_then(|word| word.parse::<IpAddr>().ok()) else {
+            continue;
+        };
+        let is_named = words.any(|word| word.eq_ignore_ascii_case(name));
+        if is_named && is_wanted(families, &address) && !found.contains(&address) {
+            found.push(address);
+        }
+    }
+    found
+}
+
+fn is_wanted(families: Families, address: &IpAddr) -> bool {
+    match families {
+        Families::Both => true,
+        Families::Ipv4 => address.is_ipv4(),
+        Families::Ipv6 => address.is_ipv6(),
+    }
+}
+
+/// Queries the DNS servers.
+struct Client<'r> {
+    resolver: &'r Resolver,
+    servers: Vec<SocketAddr>,
+}
+
+impl Client<'_> {
+    /// The addresses of an absolute name. If the records of one kind cannot be fetched, the lookup has failed: the others alone would
+    /// remove servers that still exist.
+    fn host(&self, name: &str, port: u16) -> LookedUp {
+        let kinds: &[RecordKind] = match self.resolver.families {
+            Families::Both => &[RecordKind::A, RecordKind::Aaaa],
+            Families::Ipv4 => &[RecordKind::A],
+            Families::Ipv6 => &[RecordKind::Aaaa],
+        };
+        let (mut addresses, mut least) = (Vec::new(), u32::MAX);
+        for kind in kinds {
+            let question = Question::new(name, *kind).ok_or(Failure::UnknownName)?;
+            match self.records(&question) {
+                Ok((records, seconds)) => {
+                    least = least.min(seconds);
+                    addresses.extend(records.iter().filter_map(|record| match record {
+                        Record::A(address) => Some(SocketAddr::new((*address).into(), port)),
+                        Record::Aaaa(address) => Some(SocketAddr::new((*address).into(), port)),
+                        Record::Srv { .. } | Record::Txt(_) => None,
+                    }));
+                }
+                Err(Failure::NoAddress) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        match addresses.is_empty() {
+            true => Err(Failure::NoAddress),
+            false => Ok(Addresses { addresses, seconds: Some(least) }),
+        }
+    }
+
+    /// The records of a question, and for how many seconds they may be kept. Each server is asked in turn.
+    fn records(&self, question: &Question) -> Result<(Vec<Record>, u32), Failure> {
+        let mut failure = Failure::Timeout;
+        for _ in 0..self.resolver.attempts {
+            for server in &self.servers {
+                match self.ask(*server, question) {
+                    Ok(Answer::Records { records, seconds }) => return Ok((records, seconds)),
+                    Ok(Answer::Nothing { is_unknown: true, .. }) => {
+                        return Err(Failure::UnknownName);
+                    }
+                    Ok(Answer::Nothing { is_unknown: false, .. }) => {
+                        return Err(Failure::NoAddress);
+                    }
+                    // The next server may know more.
+                    Ok(Answer::Truncated | Answer::Failed(_)) => failure = Failure::ServerFailed,
+                    Err(error) if is_timeout(&error) => {}
+                    Err(_) => failure = Failure::ServerFailed,
+                }
+            }
+        }
+        Err(failure)
+    }
+
+    /// Asks one server, over TCP if the answer does not fit a datagram.
+    fn ask(&self, server: SocketAddr, question: &Question) -> io::Result<Answer> {
+        let deadline = Instant::now() + self.resolver.timeout;
+        match self.ask_by_datagram(server, question, deadline)? {
+            Answer::Truncated => {
+                ask_by_stream(server, question, Instant::now() + self.resolver.timeout)
+            }
+            answer @ (Answer::Records { .. } | Answer::Nothing { .. } | Answer::Failed(_)) => {
+                Ok(answer)
+            }
+        }
+    }
+
+    fn ask_by_datagram(
+        &self,
+        server: SocketAddr,
+        question: &Question,
+        deadline: Instant,
+    ) -> io::Result<Answer> {
+        let any: IpAddr = match server {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let socket = UdpSocket::bind((any, 0))?;
+        socket.connect(server)?;
+        let (id, size) = (random_seed() as u16, self.resolver.udp_payload);
+        let mut query = Vec::new();
+        encode_query_for(question, id, size, &mut query);
+        socket.send(&query)?;
+        let mut buffer = [0; DATAGRAM_BYTES_MAX];
+        loop {
+            socket.set_read_timeout(Some(left_until(deadline)?))?;
+            let count = socket.recv(&mut buffer)?;
+            match decode_answer_within(question, id, usize::from(size), &buffer[..count]) {
+                Ok(answer) => return Ok(answer),
+                // The true answer may still arrive.
+                Err(Fault::Foreign) => {}
+                Err(Fault::Malformed) => return Err(io::ErrorKind::InvalidData.into()),
+            }
+        }
+    }
+}
+
+/// Asks one server over TCP (RFC 7766).
+fn ask_by_stream(server: SocketAddr, question: &Question, deadline: Instant) -> io::Result<Answer> {
+    let mut stream = TcpStream::connect_timeout(&server, left_until(deadline)?)?;
+    let id = random_seed() as u16;
+    let mut query = vec![0, 0];
+    encode_query_for(question, id, tidegate_wire::dns::ANSWER_BYTES_MAX, &mut query);
+    let length = (query.len() - 2) as u16;
+    query[..2].copy_from_slice(&length.to_be_bytes());
+    stream.set_write_timeout(Some(left_until(deadline)?))?;
+    stream.write_all(&query)?;
+    let mut length = [0; 2];
+    read_until(&mut stream, &mut length, deadline)?;
+    let length = usize::from(u16::from_be_bytes(length));
+    if length > STREAM_ANSWER_BYTES_MAX {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut message = vec![0; length];
+    read_until(&mut stream, &mut message, deadline)?;
+    decode_answer_within(question, id, STREAM_ANSWER_BYTES_MAX, &message)
+        .map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// Fills `buffer`, however slowly the peer sends, before the deadline.
+fn read_until(stream: &mut TcpStream, buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        stream.set_read_timeout(Some(left_until(deadline)?))?;
+        match stream.read(&mut buffer[filled..])? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => filled += count,
+        }
+    }
+    Ok(())
+}
+
+/// The time until the deadline, which is not zero: that would mean no deadline.
+fn left_until(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// Whether the time was up. The kernel reports the end of a read timeout as "would block".
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
+}
+
+#[cfg(test)]
+mod tests;
