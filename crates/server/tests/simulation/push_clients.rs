@@ -15,7 +15,7 @@ const CONNECT: &str = "{\"id\":1,\"connect\":{}}";
 
 /// The response that carries what a client receives.
 pub(crate) struct Stream {
-    peer: SimPeer,
+    pub(crate) peer: SimPeer,
     pub(crate) text: String,
 }
 

@@ -1,8 +1,11 @@
 //! Clients of push hubs whose tokens are signed by public keys: how much of a turn they take, and whose turn it is.
 //! In: clients with many tokens that are not valid, and some with valid ones. Out: the first broken promise.
 
+use tidegate_base::Span;
+
 use crate::push::{Client, Process};
 use crate::push_clients::Stream;
+use crate::push_url_tokens::MINUTE;
 
 const SETTINGS: &str = "anonymous = true\ntoken-keys = \"keys.json\"\n";
 /// Tokens in both halves of a turn: for events, and for commands that waited.
@@ -56,6 +59,41 @@ fn tokens_of_public_keys_open_connections_and_channels() {
     );
     wrong.wait_for(&mut process, "\"code\":3500,\"reason\":\"invalid token\"");
     drop((stream, wrong));
+    process.finish(vec![socket]);
+}
+
+#[test]
+fn client_that_reads_slowly_is_disconnected_when_its_token_has_expired() {
+    let settings = "token-secret = \"0123456789abcdef\"\nsubscribe = \"anyone\"\n";
+    let mut process = Process::new(1, 352_240_000, 64, settings);
+    let begin = format!(
+        "{{\"id\":1,\"connect\":{{\"token\":\"{MINUTE}\"}}}}\n{{\"id\":2,\"subscribe\":{{\"channel\":\"a\"}}}}"
+    );
+    let mut stream = Stream::begin(&mut process, "http_stream", &begin);
+    stream.wait_for(&mut process, "\"subscribe\":{}}");
+    let mut socket = Client::raw(&process, "/push/connection/websocket");
+    process.turns(20);
+    socket.read();
+    socket.send(&begin);
+    process.turns(20);
+    socket.read();
+    stream.peer.set_window_bytes(2000);
+    socket.peer.set_window_bytes(2000);
+    let message = format!("{{\"channel\":\"a\",\"data\":\"{}\"}}", "x".repeat(20_000));
+    let mut seconds = 0;
+    while process.sum("push_clients_now") > 0 {
+        assert!(seconds < 180, "{} clients", process.sum("push_clients_now"));
+        process.api("publish", &message);
+        // Each of them reads within its time, and never everything.
+        for _ in 0..4 {
+            process.pass(Span::from_secs(1));
+            _ = stream.peer.receive_some(8000);
+            socket.read_some(8000);
+        }
+        seconds += 4;
+    }
+    assert!(seconds >= 60, "{seconds}");
+    drop(stream);
     process.finish(vec![socket]);
 }
 

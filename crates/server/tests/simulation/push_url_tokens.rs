@@ -22,7 +22,7 @@ const EXPIRED: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiI3IiwiZXhwIjoxMDAwfQ.O_uQt
 /// {"sub":"7","expire_at":1000}
 const ENDED: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiI3IiwiZXhwaXJlX2F0IjoxMDAwfQ.2oNdMjViuavo2jiw99L9Wn92Wy9AE1ceZEsEYMyRLoI";
 /// {"sub":"7","exp":1700000060}: a minute after the beginning of the simulation.
-const MINUTE: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiI3IiwiZXhwIjoxNzAwMDAwMDYwfQ.yDcT1HOeSOPYfVMZPFu8ZIK93K8zhifM6h40xjXIiTg";
+pub(crate) const MINUTE: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiI3IiwiZXhwIjoxNzAwMDAwMDYwfQ.yDcT1HOeSOPYfVMZPFu8ZIK93K8zhifM6h40xjXIiTg";
 /// {"sub":"7"}, signed by the public key of the tests.
 const PUBLIC: &str = "eyJhbGciOiJFZERTQSIsImtpZCI6IjEifQ.eyJzdWIiOiI3In0.ZzHnlI8y_46JU_gBQCEj61SF-coO2UabGIICLE_0xCaxV2BM\
     0NgSrTVN3g3DaC_mSNcHmmrU-gZU85U0ad2WAg";

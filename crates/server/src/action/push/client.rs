@@ -127,6 +127,15 @@ impl Worker {
         }
     }
 
+    /// Whether the tokens of a client must be checked now.
+    pub(in crate::action) fn is_client_check_due<R: Reactor>(
+        &self,
+        reactor: &R,
+        id: Id<PushSession>,
+    ) -> bool {
+        self.client_check_at(Service::Client(id)).is_some_and(|at| at <= reactor.now())
+    }
+
     /// The next time for a check: that of the next ping, if clients get pings.
     pub(super) fn next_check_at<R: Reactor>(
         &mut self,

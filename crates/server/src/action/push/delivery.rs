@@ -359,7 +359,12 @@ impl Worker {
         let framing = self.framing_of(id);
         match (&session.kind, framing) {
             (Kind::Events { .. }, _) => self.arm_heartbeat(reactor, id),
-            (_, Some(_)) => self.arm_stream(reactor, id),
+            (_, Some(_)) => {
+                self.check_resumed_stream(reactor, id);
+                if self.push.sessions.find(id).is_none() {
+                    return;
+                }
+            }
             _ => return,
         }
         let key = Key::of_session(id);

@@ -508,6 +508,25 @@ impl Worker {
         }
     }
 
+    /// The client of a stream reads again: checks its tokens if that is due, because the time in which the client may read has
+    /// replaced the deadline of the check. Whether it has answered the last ping is not known, because the ping may wait for it.
+    pub(super) fn check_resumed_stream<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<PushSession>,
+    ) {
+        if self.is_client_check_due(reactor, id)
+            && self.check_client(reactor, id)
+            && let Some(session) = self.push.sessions.find_mut(id)
+            && let Kind::Client { link: Link::Stream(stream), .. } = &mut session.kind
+        {
+            stream.awaits_pong = true;
+        }
+        if self.push.sessions.find(id).is_some() {
+            self.arm_stream(reactor, id);
+        }
+    }
+
     /// Sets the deadline of a stream: the next ping, or the end of the wait for a pong.
     pub(super) fn arm_stream<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
         let Some(session) = self.push.sessions.get(id) else { return };

@@ -626,6 +626,13 @@ impl Worker {
     /// The client's output has drained.
     pub(super) fn websocket_drained<R: Reactor>(&mut self, reactor: &mut R, id: Id<WebSocket>) {
         self.arm_websocket(reactor, id);
+        if let Some(Service::Client(session)) =
+            self.websockets.sessions.get(id).map(|socket| socket.service)
+            && self.is_client_check_due(reactor, session)
+        {
+            // The time in which the client may read has replaced the deadline of the check.
+            self.push_client_due(reactor, (id, session));
+        }
         if let Some(socket) = self.websockets.sessions.get(id)
             && socket.state != State::Closing
         {
@@ -689,8 +696,7 @@ impl Worker {
         reactor: &mut R,
         (id, session): (Id<WebSocket>, Id<PushSession>),
     ) {
-        let is_due = self.client_check_at(Service::Client(session)) <= Some(reactor.now());
-        if is_due
+        if self.is_client_check_due(reactor, session)
             && self.check_client(reactor, session)
             && let Some(socket) = self.websockets.sessions.get_mut(id)
         {
