@@ -1,6 +1,6 @@
 //! The optional features of a subscription: deltas, or a filter.
-//! In: the features that the client requests; the publications that it recovers. Out: the features that it gets; the
-//! recovered publications that its filter admits. Never: grants a feature that the namespace does not allow.
+//! In: the features that the client requests; the publications for it. Out: the features that it gets; the publications that its
+//! filter admits, and their form. Never: grants a feature that the namespace does not allow.
 //! Limits: those of `filter.rs`; `FILTERS_BYTES_MAX` for the filters of a connection.
 //! Invariant: a subscription with a filter has no deltas.
 
@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use tidegate_config::model::Deltas;
 
-use crate::client::Context;
+use crate::client::{Connection, Context};
 use crate::client::command::Subscribe;
 use crate::filter::Filter;
 use crate::mail::Subscribed;
-use crate::publication::Publication;
+use crate::publication::{Form, Publication};
 use crate::settings::Error;
 use crate::stream::Recovered;
 
@@ -36,6 +36,38 @@ impl Features {
     /// The memory of the filter.
     pub(super) fn filter_bytes(&self) -> usize {
         self.filter.as_ref().map_or(0, Filter::cost_bytes)
+    }
+}
+
+impl Connection {
+    /// What the client gets of a publication: the newest of it and the older ones with it that the client has not published, and that its
+    /// filter, if it has one, admits.
+    #[must_use]
+    pub fn chosen<'p>(&self, publication: &'p Arc<Publication>) -> Option<&'p Arc<Publication>> {
+        if publication.audience.is_none() {
+            return Some(publication);
+        }
+        let subscription = self.subscriptions.get(&publication.channel);
+        let features = subscription.and_then(|known| known.features.as_ref());
+        let filter = features.and_then(|features| features.filter.as_ref());
+        let name = self.name.text();
+        publication.chosen(|one| {
+            *one.sender() != *name
+                && filter.is_none_or(|filter| filter.admits(one.tags_of_audience()))
+        })
+    }
+
+    /// The form in which the client is sent a publication now.
+    pub fn choose_form(&mut self, publication: &Publication) -> Form {
+        let plain = self.codec.form();
+        let Some(lineage) = &publication.lineage else { return plain };
+        let subscription = self.subscriptions.get_mut(&publication.channel);
+        let features = subscription.and_then(|known| known.features.as_mut());
+        let Some(newest) = features.and_then(|features| features.newest.as_mut()) else {
+            return plain;
+        };
+        let before = core::mem::replace(newest, lineage.serial());
+        lineage.form(self.codec, &publication.data, before)
     }
 }
 

@@ -41,7 +41,7 @@ use crate::mail::{Call, Order, PresentClient, Reply, ReplyTo, Subscribed};
 use crate::node::NodeId;
 use crate::pace::Pace;
 use crate::position::Since;
-use crate::publication::{Form, Publication, count_within, is_too_deep};
+use crate::publication::{Publication, count_within, is_too_deep};
 use crate::settings::{Client, Error, Hubs, is_permitted, stream_limits};
 use crate::stream::{Excerpt, Recovered};
 use crate::token::{Claims, Refusal};
@@ -558,36 +558,6 @@ impl Connection {
     #[must_use]
     pub fn hears_visits(&self, channel: &str) -> bool {
         self.subscriptions.get(channel).is_some_and(|known| known.hears_visits)
-    }
-
-    /// What the client gets of a publication: the newest of it and the older ones with it that the client has not published, and that its
-    /// filter, if it has one, admits.
-    #[must_use]
-    pub fn chosen<'p>(&self, publication: &'p Arc<Publication>) -> Option<&'p Arc<Publication>> {
-        if publication.audience.is_none() {
-            return Some(publication);
-        }
-        let subscription = self.subscriptions.get(&publication.channel);
-        let features = subscription.and_then(|known| known.features.as_ref());
-        let filter = features.and_then(|features| features.filter.as_ref());
-        let name = self.name.text();
-        publication.chosen(|one| {
-            *one.sender() != *name
-                && filter.is_none_or(|filter| filter.admits(one.tags_of_audience()))
-        })
-    }
-
-    /// The form in which the client is sent a publication now.
-    pub fn choose_form(&mut self, publication: &Publication) -> Form {
-        let plain = self.codec.form();
-        let Some(lineage) = &publication.lineage else { return plain };
-        let subscription = self.subscriptions.get_mut(&publication.channel);
-        let features = subscription.and_then(|known| known.features.as_mut());
-        let Some(newest) = features.and_then(|features| features.newest.as_mut()) else {
-            return plain;
-        };
-        let before = core::mem::replace(newest, lineage.serial());
-        lineage.form(self.codec, &publication.data, before)
     }
 
     fn unsubscribe<K: Copy + Eq>(&mut self, context: &mut Context<'_, K>, channel: &str) {
