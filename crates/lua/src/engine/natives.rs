@@ -637,7 +637,7 @@ natives! {
         let start = out.len();
         let room = OUTPUT_BYTES_MAX.saturating_sub(call.host().outbox.bytes.len());
         let result = json::encode(call, 3, &mut out);
-        let result = result.and_then(|()| if out.len() > room { Err(TOO_MUCH) } else { Ok(()) });
+        let result = if out.len() > room { result.and(Err(TOO_MUCH)) } else { result };
         if result.is_err() {
             out.truncate(start);
         }

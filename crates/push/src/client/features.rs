@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use tidegate_config::model::Deltas;
 
-use crate::client::{Connection, Context};
 use crate::client::command::Subscribe;
+use crate::client::{Connection, Context};
 use crate::filter::Filter;
 use crate::mail::Subscribed;
 use crate::publication::{Form, Publication};

@@ -404,6 +404,7 @@ fn clients_that_have_left_are_not_instructed() {
 mod audiences {
     use super::*;
     use crate::fan_out::Delivery;
+    use crate::publication::Form;
 
     const CONFIG: &str = "[[listener]]\nbind = \"127.0.0.1:80\"\n[push.p]\nanonymous = true\nsubscribe = \"anyone\"\n\
         publish = \"anyone\"\nhistory = 100\ntag-filters = true\nexclude-sender = true\ndeltas = \"all\"\n\
