@@ -101,6 +101,9 @@ impl Epoch {
 const UNKNOWN_EPOCH: Epoch = Epoch { text: [0; EPOCH_BYTES_MAX], length: 0 };
 
 impl Since {
+    /// A position that no history has: what its client has missed is not known.
+    pub const UNKNOWN: Self = Self { epoch: Some(UNKNOWN_EPOCH), offset: 0 };
+
     /// The position that a client sends. An empty epoch accepts any.
     #[must_use]
     pub fn new(epoch: &str, offset: u64) -> Self {

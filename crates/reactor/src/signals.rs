@@ -1,5 +1,5 @@
 //! Signals as events of the main thread: blocked in all threads and received by `wait`.
-//! In: SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2. Out: `Signal`.
+//! In: SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2; `request_reload`. Out: `Signal`.
 //! Never: runs code in a signal handler. Receives a SIGHUP or SIGINT that the process was started to ignore.
 //! Invariant: `block` is called before any thread starts, because threads inherit the mask. Nothing changes the
 //! action of these signals, so that `is_ignored` always reports what the process inherited.
@@ -19,15 +19,31 @@ pub enum Signal {
     User1,
     /// SIGUSR2: likewise.
     User2,
+    /// `request_reload`: as SIGHUP, also in a process that ignores SIGHUP.
+    Reload,
 }
 
-const SIGNALS: [(libc::c_int, Signal); 5] = [
+const SIGNALS: [(libc::c_int, Signal); 6] = [
     (libc::SIGHUP, Signal::HangUp),
     (libc::SIGINT, Signal::Interrupt),
     (libc::SIGTERM, Signal::Terminate),
     (libc::SIGUSR1, Signal::User1),
     (libc::SIGUSR2, Signal::User2),
+    // The kernel sends it only for sockets with an owner (F_SETOWN), and no socket has one.
+    (libc::SIGURG, Signal::Reload),
 ];
+
+/// Has the thread that waits for signals receive `Signal::Reload`.
+///
+/// # Errors
+/// The error of kill(2). A process may send itself any signal.
+pub fn request_reload() -> io::Result<()> {
+    // SAFETY: the calls have no memory arguments.
+    match unsafe { libc::kill(libc::getpid(), libc::SIGURG) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
 
 /// Whether the process was started with this signal ignored. nohup(1) ignores SIGHUP, and a shell without job
 /// control ignores SIGINT in its background processes; a program that honours that keeps the signal ignored.
@@ -37,7 +53,7 @@ pub fn is_ignored(signal: Signal) -> bool {
     let number = match signal {
         Signal::HangUp => libc::SIGHUP,
         Signal::Interrupt => libc::SIGINT,
-        Signal::Terminate | Signal::User1 | Signal::User2 => return false,
+        Signal::Terminate | Signal::User1 | Signal::User2 | Signal::Reload => return false,
     };
     // SAFETY: all zeroes is a valid value of this plain type. Without a new action, sigaction only writes the
     // current one to the valid pointer.

@@ -714,7 +714,7 @@ fn wait_for_stop(
     loop {
         match signals::wait()? {
             signals::Signal::Terminate | signals::Signal::Interrupt => return Ok(()),
-            signals::Signal::HangUp => hang_up(),
+            signals::Signal::HangUp | signals::Signal::Reload => hang_up(),
             signals::Signal::User2 => upgrade(),
             signals::Signal::User1 => outlets.reopen(),
         }

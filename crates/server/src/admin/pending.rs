@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rustix::process::{Signal, getpid, kill_process};
 use tidegate_config::live_edit::LiveEdit;
 use tidegate_config::model::GivenCertificate;
+use tidegate_reactor::signals;
 
 use super::command::Outcome;
 use super::command::Reply::Shown;
@@ -58,8 +59,8 @@ impl Pending {
                 let order = || {
                     // First, because the reload takes place even if the client leaves before its end.
                     sent.audit();
-                    kill_process(getpid(), Signal::HUP)
-                        .map_err(|error| format!("the signal cannot be sent: {error}"))
+                    signals::request_reload()
+                        .map_err(|error| format!("the reload cannot be requested: {error}"))
                 };
                 let dropped = operations.reloads.wait_for("reload", order, was_ended)?;
                 let note = dropped_note(dropped).map_or_else(String::new, |note| note + "\n");

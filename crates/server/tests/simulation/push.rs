@@ -450,6 +450,13 @@ fn reconnected_event_stream_gets_missed_messages_or_a_lost_event() {
         late.read();
         assert!(late.is_lost() && late.received.is_empty());
         assert!(late.last_id.as_ref().is_some_and(|id| id.ends_with(":100")), "{:?}", late.last_id);
+        // The ids of other servers.
+        for id in ["garbage", "abcdefgh:x", "abcdefgh:18446744073709551616", "%ff:1"] {
+            let mut foreign = Client::events(&process, path, Some(id));
+            process.turns(20);
+            foreign.read();
+            assert!(foreign.is_lost() && foreign.received.is_empty(), "{id}");
+        }
         process.finish(vec![again, late]);
     }
 }

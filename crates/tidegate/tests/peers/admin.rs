@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use serde_json::Value;
-use tidegate_testing::command;
+use tidegate_testing::{command, command_ignoring};
 
 use crate::process::{Folder, Process, free_address, run, run_well, text};
 use crate::requests::curl;
@@ -25,6 +25,11 @@ pub struct Operated {
 
 impl Operated {
     pub fn start(name: &str, settings: &str) -> Self {
+        Self::start_by(command(env!("CARGO_BIN_EXE_tidegate")), name, settings)
+    }
+
+    /// As `start`, with the command that starts the program.
+    fn start_by(mut command: Command, name: &str, settings: &str) -> Self {
         let folder = Folder::new(name);
         let (door, admin) = (free_address(), free_address());
         let config = format!(
@@ -35,7 +40,6 @@ impl Operated {
              [pool.app]\nservers = [\"{door}\"]\nretries = 0\n"
         );
         let file = folder.file("tidegate.toml", config);
-        let mut command = command(env!("CARGO_BIN_EXE_tidegate"));
         let mut process = Process::spawn(command.args(["run", &file]));
         process.wait_for_listener(door);
         process.wait_for_listener(admin);
@@ -465,6 +469,18 @@ fn reload_that_is_refused_and_arguments_with_two_commands_fail() {
         assert!(code == Some(2) && why.contains("one command at a time"), "{code:?}: {why}");
     }
     assert_eq!(operated.get("/json"), "{}");
+}
+
+/// A process that nohup(1) has started ignores SIGHUP, but not the command.
+#[test]
+fn reload_is_made_by_a_process_that_ignores_hang_ups() {
+    let command = command_ignoring("HUP", env!("CARGO_BIN_EXE_tidegate"));
+    let operated = Operated::start_by(command, "admin-ignored-hang-up", "");
+    let file = operated.folder.join("tidegate.toml");
+    let text = std::fs::read_to_string(&file).expect("it exists");
+    operated.folder.file("tidegate.toml", text.replace("body = \"{}\"", "body = \"[]\""));
+    operated.ctl_well(&["reload"]);
+    assert_eq!(operated.get("/json"), "[]");
 }
 
 /// Routes of a name are closed and opened by a command, whatever `active` says; a reload keeps it.

@@ -391,15 +391,17 @@ impl Worker {
     }
 }
 
-/// The position in Last-Event-ID, or in the query, which pages use for their first request.
+/// The position in Last-Event-ID, or in the query, which pages use for their first request. If it is malformed, such as the id of
+/// another server, the client is told that it has missed messages.
 fn stated_position(head: &RequestHead<'_>) -> Option<Since> {
     let of_field = head.find_named("last-event-id").and_then(|id| core::str::from_utf8(id).ok());
     let pairs = head.query.unwrap_or_default().split('&');
     let of_query = pairs.filter_map(|pair| pair.split_once('=')).find_map(|(name, value)| {
         matches!(name, "since" | "last-event-id" | "lastEventId").then_some(value)
     });
-    let text = of_field.or(of_query)?;
-    Since::parse_id(&super::decode_percent(text)?)
+    let text = of_field.or(of_query).filter(|text| !text.is_empty())?;
+    let parsed = super::decode_percent(text).and_then(|id| Since::parse_id(&id));
+    Some(parsed.unwrap_or(Since::UNKNOWN))
 }
 
 /// Whether the client requests an event stream.
