@@ -184,6 +184,8 @@ fn read_paths(table: &Table<'_>, backend: &mut PushBackend, notes: &mut Notes) {
         backend.paths.extend(path.map(|path| (event, path)));
     }
     if table.value("events").is_some() {
+        // Also a value of another type is noted.
+        _ = table.texts("events", notes);
         let what = "`events` is for applications in Lua, and this backend is a pool";
         let note = Note::new(Kind::Conflict, table.key_place("events"), what);
         notes.error(note.help("give the path of each event, such as connect = \"/connect\""));

@@ -33,6 +33,7 @@ fn presets(path: &str) -> String {
             && path != "the file"
             && path != "[[route]]"
             && inner.path != "[pool.NAME.sticky]"
+            && inner.path != "[push.NAME.backend]"
             && !inner.keys.iter().any(|key| matches!(key.preset, Preset::Required))
         {
             let inner = presets(inner.path).trim().replace('\n', ", ");
