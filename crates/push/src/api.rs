@@ -1,7 +1,7 @@
 //! The server API: `POST api/METHOD` with JSON, as Centrifugo's. One request may need several workers.
 //! In: a method and a body; replies of workers. Out: calls, and the body of the response when the last reply is here.
 //! Never: checks the key (`settings::is_api_key`); publishes anything but valid JSON.
-//! Limits: `COMMANDS_MAX` calls for one request; `message-max` for the data of each.
+//! Limits: `COMMANDS_MAX` calls for one request; `message-max` for the data of each; `LISTS_BYTES_MAX` for lists in the response.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,6 +24,8 @@ use tidegate_wire::base64;
 
 /// Maximum number of calls of one request.
 pub const COMMANDS_MAX: usize = 10_000;
+/// Once the response to a batch exceeds this size, its further commands that read lists get an error.
+const LISTS_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The longest key of a publication.
 pub(crate) const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
 
@@ -262,7 +264,7 @@ impl ApiCall {
 
     /// Appends the body of the response.
     pub fn encode(&self, out: &mut Vec<u8>, node: &Node<'_>) {
-        let mut next = 0;
+        let (mut next, start) = (0, out.len());
         if self.is_batch {
             out.extend_from_slice(b"{\"replies\":[");
         }
@@ -272,7 +274,11 @@ impl ApiCall {
             }
             let slots = self.slots.get(next..next + item.slots).unwrap_or_default();
             next += item.slots;
-            item.encode(out, slots, self.is_batch, node);
+            // Some lines of a request could otherwise read the same history thousands of times.
+            match self.is_batch && item.method.reads_list() && out.len() - start > LISTS_BYTES_MAX {
+                true => encode_error(out, Error::LimitExceeded),
+                false => item.encode(out, slots, self.is_batch, node),
+            }
         }
         if self.is_batch {
             out.extend_from_slice(b"]}");
@@ -296,6 +302,20 @@ impl Method {
             "disconnect" => Self::Steer(InstructionMethod::Disconnect),
             "refresh" => Self::Steer(InstructionMethod::Refresh),
             _ => Self::Unknown,
+        }
+    }
+
+    /// Whether the reply is a list of any length.
+    const fn reads_list(self) -> bool {
+        match self {
+            Self::History | Self::Presence | Self::Channels => true,
+            Self::Publish
+            | Self::Broadcast
+            | Self::HistoryRemove
+            | Self::PresenceStats
+            | Self::Info
+            | Self::Steer(_)
+            | Self::Unknown => false,
         }
     }
 

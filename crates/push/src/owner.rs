@@ -180,7 +180,9 @@ impl Owned {
         let namespace = hub.channel(name)?;
         let limits = stream_limits(namespace);
         if limits.is_some() {
-            self.open_stream(name, now, random)?;
+            // The channels of clients that only subscribe leave room for those in which the application publishes.
+            self.open_stream(name, now, random, self.bytes_max / 8 * 3)
+                .map_err(|_| Error::TooManyRequests)?;
         }
         let channel = self.channels.entry(Arc::clone(name)).or_default();
         if !channel.workers.contains(&worker) {
@@ -296,7 +298,7 @@ impl Owned {
         }
         let mut position = None;
         if limits.is_some() {
-            self.open_stream(&order.channel, now, random)?;
+            self.open_stream(&order.channel, now, random, self.bytes_max / 2)?;
             let stream = self.channels.get(&order.channel).and_then(|known| known.stream.as_ref());
             position = stream.map(Stream::next_position);
         }
@@ -470,16 +472,22 @@ impl Owned {
     }
 
     /// Makes sure that the channel has a history. Channels without messages and subscribers make room for it; they must
-    /// not displace messages of others, so the empty histories get half of the memory.
-    fn open_stream(&mut self, name: &Arc<str>, now: Moment, random: u64) -> Result<(), Error> {
+    /// not displace messages of others, so the empty histories get `streams_bytes_max`, at most half of the memory.
+    fn open_stream(
+        &mut self,
+        name: &Arc<str>,
+        now: Moment,
+        random: u64,
+        streams_bytes_max: usize,
+    ) -> Result<(), Error> {
         if self.channels.get(name).is_some_and(|channel| channel.stream.is_some()) {
             return Ok(());
         }
         let cost = stream_cost(name);
-        while (self.streams_bytes + cost > self.bytes_max / 2 || self.bytes + cost > self.bytes_max)
+        while (self.streams_bytes + cost > streams_bytes_max || self.bytes + cost > self.bytes_max)
             && self.remove_unused()
         {}
-        if self.streams_bytes + cost > self.bytes_max / 2 {
+        if self.streams_bytes + cost > streams_bytes_max {
             return Err(Error::LimitExceeded);
         }
         self.bytes += cost;

@@ -444,9 +444,9 @@ fn history_of_the_process_is_bounded_by_memory() {
 }
 
 /// Publishes a message in each of 20 channels with history.
-fn publish_in_channels(process: &mut Process) {
+fn publish_in_channels(process: &mut Process, prefix: &str) {
     for number in 0..20 {
-        let call = Call::Publish(order(&format!("kept{number}"), "1"));
+        let call = Call::Publish(order(&format!("{prefix}{number}"), "1"));
         let to = ReplyTo::Caller { key: 0, number: 0 };
         let reply = process.hubs[0].call(&process.settings, to, call, (Moment::ZERO, number));
         assert!(
@@ -481,7 +481,7 @@ fn flood(process: &mut Process, leaves: bool) -> (Vec<(u32, SubscriptionId)>, us
             Ok(begun) if leaves => hub.unsubscribe(&process.settings, begun.place, number, None),
             Ok(begun) => places.push((number, begun.place)),
             Err(error) => {
-                assert_eq!(error, Error::LimitExceeded);
+                assert_eq!(error, Error::TooManyRequests, "a temporary error");
                 refused += 1;
             }
         }
@@ -493,7 +493,7 @@ fn flood(process: &mut Process, leaves: bool) -> (Vec<(u32, SubscriptionId)>, us
 fn flood_of_channel_names_displaces_no_message_and_no_new_channel() {
     let text = "history = 1\nhistory-memory-max = \"1MiB\"\n";
     let mut process = Process::new(1, 1, text);
-    publish_in_channels(&mut process);
+    publish_in_channels(&mut process, "kept");
     assert_eq!(flood(&mut process, true).1, 0);
     assert_eq!(count_kept(&mut process), 20);
     let later = Moment::ZERO.after(Span::from_secs(600));
@@ -505,15 +505,36 @@ fn flood_of_channel_names_displaces_no_message_and_no_new_channel() {
 fn flood_of_subscriptions_is_refused_before_it_displaces_a_message() {
     let text = "history = 1\nhistory-memory-max = \"1MiB\"\n";
     let mut process = Process::new(1, 1, text);
-    publish_in_channels(&mut process);
+    publish_in_channels(&mut process, "kept");
     let (places, refused) = flood(&mut process, false);
     assert!(refused > 10_000 && places.len() > 1000, "{refused} refused");
+    publish_in_channels(&mut process, "new");
     assert_eq!(count_kept(&mut process), 20);
     for (key, place) in places {
         process.hubs[0].unsubscribe(&process.settings, place, key, None);
     }
     assert_eq!(flood(&mut process, true).1, 0, "names without subscribers make room");
     assert_eq!(count_kept(&mut process), 20);
+}
+
+#[test]
+fn lists_of_a_batch_are_bounded() {
+    let text = "history = 20\nhistory-memory-max = \"64MiB\"\nmessage-max = \"64KiB\"\n";
+    let mut process = Process::new(1, 1, text);
+    let data = "x".repeat(60_000);
+    for _ in 0..20 {
+        request(&mut process, "publish", &format!("{{\"channel\":\"a\",\"data\":\"{data}\"}}"));
+    }
+    let read = "{\"history\":{\"channel\":\"a\",\"limit\":-1}}";
+    let publish = "{\"publish\":{\"channel\":\"b\",\"data\":1}}";
+    let commands = [[read; 20].as_slice(), &[publish]].concat().join(",");
+    let body = request(&mut process, "batch", &format!("{{\"commands\":[{commands}]}}"));
+    assert!((16 << 20..19 << 20).contains(&body.len()), "{}", body.len());
+    assert_eq!(body.matches("\"code\":106").count(), 6);
+    assert!(
+        body.ends_with("}}]}") && body.contains("\"publish\":{"),
+        "the other commands are answered"
+    );
 }
 
 /// Sends a request to the API of the first worker and returns the body of the response.
