@@ -372,7 +372,7 @@ impl Owned {
         (now, random): (Moment, u64),
     ) -> Result<(Vec<Arc<Publication>>, Position), Error> {
         let limits = stream_limits(hub.channel(name)?).ok_or(Error::NotAvailable)?;
-        self.open_stream(name, now, random)?;
+        self.open_stream(name, now, random, self.bytes_max / 8 * 3)?;
         let channel = self.channels.get_mut(name).ok_or(Error::Internal)?;
         let stream = channel.stream.as_mut().ok_or(Error::Internal)?;
         let before = stream.len();
