@@ -55,6 +55,17 @@ fn nesting_of_coroutines_is_bounded() {
 }
 
 #[test]
+fn resuming_the_resumer_does_not_count_as_nesting() {
+    let body = "local outer
+        outer = coroutine.create(function()
+            for _ = 1, 1000 do coroutine.wrap(function() assert(not coroutine.resume(outer)) end)() end
+            return 'done'
+        end)
+        response:finish(select(2, coroutine.resume(outer)))";
+    assert_eq!(run(body), answer("done"));
+}
+
+#[test]
 fn tables_are_formatted_without_recursion_in_c() {
     let endless = "local m = {}
         m.__tostring = function(self) return 'a' .. string.format('%s', self) end

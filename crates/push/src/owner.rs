@@ -181,7 +181,7 @@ impl Owned {
         let limits = stream_limits(namespace);
         if limits.is_some() {
             // The channels of clients that only subscribe leave room for those in which the application publishes.
-            self.open_stream(name, now, random, self.bytes_max / 8 * 3)
+            self.open_stream(name, now, random, self.silent_bytes_max())
                 .map_err(|_| Error::TooManyRequests)?;
         }
         let channel = self.channels.entry(Arc::clone(name)).or_default();
@@ -372,7 +372,7 @@ impl Owned {
         (now, random): (Moment, u64),
     ) -> Result<(Vec<Arc<Publication>>, Position), Error> {
         let limits = stream_limits(hub.channel(name)?).ok_or(Error::NotAvailable)?;
-        self.open_stream(name, now, random, self.bytes_max / 8 * 3)?;
+        self.open_stream(name, now, random, self.silent_bytes_max())?;
         let channel = self.channels.get_mut(name).ok_or(Error::Internal)?;
         let stream = channel.stream.as_mut().ok_or(Error::Internal)?;
         let before = stream.len();
@@ -469,6 +469,11 @@ impl Owned {
             self.streams_bytes -= stream_cost(&name);
         }
         true
+    }
+
+    /// The memory of histories that subscribers and readers may open, which have no message yet.
+    const fn silent_bytes_max(&self) -> usize {
+        self.bytes_max / 8 * 3
     }
 
     /// Makes sure that the channel has a history. Channels without messages and subscribers make room for it; they must

@@ -320,7 +320,8 @@ local function enter(co)
   if not depth then return "cannot resume non-suspended coroutine" end
   local next_depth = (depths[running()] or 0) + 1
   if next_depth > NESTING_MAX then return "C stack overflow" end
-  if depth ~= next_depth then depths[co] = next_depth end
+  -- Other coroutines cannot be resumed, and keep their depth.
+  if depth ~= next_depth and status(co) == "suspended" then depths[co] = next_depth end
 end
 
 -- The value that a coroutine yields to leave the phase of its request. The enclosing coroutines of the script yield it, too.

@@ -338,8 +338,10 @@ impl Worker {
             Stage::Admitted(_) => (true, None),
             Stage::Hooked(changes, _) => (true, Some(changes)),
         };
-        let is_proxied = matches!(self.settings_of(to).route(route).action, Action::Proxy(_));
-        if let Some(asker) = handling.ask.as_ref().filter(|_| !is_proxied && !is_asked) {
+        // Requests for `proxy` are sent to the authentication server by their own exchange.
+        if let Some(asker) = handling.ask.as_ref().filter(|_| !is_asked)
+            && !matches!(self.settings_of(to).route(route).action, Action::Proxy(_))
+        {
             return self.ask_before_action(reactor, to, asker, values);
         }
         if let Some(hooks) = handling.hooks.as_ref().filter(|_| hook.is_none()) {

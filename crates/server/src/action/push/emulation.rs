@@ -392,34 +392,24 @@ impl Worker {
         self.push.lets_commands_wait = true;
     }
 
-    /// Lets a session wait for its turn whose commands have taken much effort since `effort_before`, or whose next command has a
-    /// token.
+    /// Lets a session wait for its turn, unless a command before it waits: its commands have taken much effort since
+    /// `effort_before`, or the next one has a token.
     pub(super) fn await_push_turn(&mut self, id: Id<PushSession>, effort_before: u32) {
-        if !self.push.must_pause(effort_before) {
-            return self.await_token_turn(id);
-        }
-        let PushState { sessions, commands, share, .. } = &mut self.push;
+        let must_pause = self.push.must_pause(effort_before);
+        let PushState { sessions, commands, share, tokens, .. } = &mut self.push;
         let Some(session) = sessions.find(id).filter(|session| !session.is_waiting()) else {
             return;
         };
-        if let Some(waiting) = commands.get_mut(&Key::of_session(id))
-            && !core::mem::replace(&mut waiting.is_listed, true)
-        {
-            share.put_off(session.requester.sock, id);
-        }
-    }
-
-    /// Lets a session wait for its turn whose next command has a token, unless a command before it waits.
-    pub(super) fn await_token_turn(&mut self, id: Id<PushSession>) {
-        let PushState { sessions, commands, tokens, .. } = &mut self.push;
-        let Some(session) = sessions.find(id).filter(|session| !session.is_waiting()) else {
+        let Some(waiting) = commands.get_mut(&Key::of_session(id)) else { return };
+        if core::mem::replace(&mut waiting.is_listed, true) {
             return;
-        };
-        if let Some(waiting) = commands.get_mut(&Key::of_session(id))
-            && !core::mem::replace(&mut waiting.is_listed, true)
-        {
-            tokens.put_off(session.requester.sock, id);
-            self.accounts.counters.tokens_put_off.add(1);
+        }
+        match must_pause {
+            true => share.put_off(session.requester.sock, id),
+            false => {
+                tokens.put_off(session.requester.sock, id);
+                self.accounts.counters.tokens_put_off.add(1);
+            }
         }
     }
 
