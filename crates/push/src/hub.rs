@@ -5,9 +5,10 @@
 //! accepted (`Error::TooManyRequests`), and clients of the client protocol are not read (`is_congested`). Replies and ends of
 //! subscriptions are bounded by the calls that were accepted before. While `Local::is_full`, no mail is received, so that
 //! publishers slow down instead of queues growing. Publications of clients get half of `OUTBOX_MAX` and `WALKS_MAX`, and
-//! `CLIENT_WALKS_MAX` in a channel, so that those of the application and of other channels are accepted. `EMPTIED_MAX` channels
-//! without subscribers wait to be reported; further ones are counted.
-//! Invariant: mail to a worker is sent in the order in which it was made.
+//! `CLIENT_WALKS_MAX` in a channel, so that those of the application and of other channels are accepted. Joins and leaves for a
+//! worker that is behind are postponed, the newest of each client. `EMPTIED_MAX` channels without subscribers wait to be
+//! reported; further ones are counted.
+//! Invariant: mail to a worker is sent in the order in which it was made, except that joins and leaves may follow later mail.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,10 +21,11 @@ use crate::api::matches_pattern;
 use crate::emulation::Secret;
 use crate::fan_out::{Delivery, Slice, Waiter};
 use crate::instruction::Instruction;
-use crate::local::{EmptyChannel, Joined, Local, SubscriptionId, Ticket, WALKS_MAX};
+use crate::local::{EmptyChannel, Joined, Local, POSTPONED_MAX, SubscriptionId, Ticket, WALKS_MAX};
 use crate::mail::{Call, Counts, Mail, Order, PresentClient, Reply, ReplyTo, Subscribed, Target};
 use crate::owner::{Outcome, Owned};
 use crate::position::Since;
+use crate::postponed::{Postponed, Postponement};
 use crate::publication::Publication;
 use crate::roster::Roster;
 use crate::settings::{Error, HubSettings, Hubs, namespace_of};
@@ -55,6 +57,8 @@ pub struct Hub<K> {
     owned: Vec<Owned>,
     /// By worker: mail that waits to be sent.
     outbox: Vec<VecDeque<Mail<K>>>,
+    /// By worker: joins and leaves that follow the mail.
+    postponed: Vec<Postponed>,
     /// Messages about clients that have joined, which are sent after the reply to the subscription. Empty between two
     /// calls.
     joins: Vec<(Arc<Publication>, Vec<u16>)>,
@@ -122,6 +126,7 @@ impl<K: Copy + Eq> Hub<K> {
             roster: Roster::default(),
             owned: owned.collect(),
             outbox: (0..workers).map(|_| VecDeque::new()).collect(),
+            postponed: (0..workers).map(|_| Postponed::default()).collect(),
             joins: Vec::new(),
             events: VecDeque::new(),
             emptied: VecDeque::new(),
@@ -334,6 +339,10 @@ impl<K: Copy + Eq> Hub<K> {
     /// The next mail to send to `worker`.
     pub fn take_mail(&mut self, worker: u16) -> Option<Mail<K>> {
         let outbox = self.outbox.get_mut(usize::from(worker))?;
+        let postponed = self.postponed.get_mut(usize::from(worker)).filter(|_| outbox.is_empty());
+        if let Some(publication) = postponed.and_then(Postponed::take) {
+            return Some(Mail::Publication { publication, waiter: None });
+        }
         let mail = outbox.pop_front();
         if outbox.is_empty() && outbox.capacity() > 2 * OUTBOX_MAX {
             *outbox = VecDeque::new();
@@ -358,6 +367,7 @@ impl<K: Copy + Eq> Hub<K> {
     #[must_use]
     pub fn has_mail(&self) -> bool {
         self.outbox.iter().any(|outbox| !outbox.is_empty())
+            || self.postponed.iter().any(|postponed| !postponed.is_empty())
     }
 
     /// Whether publications are being delivered.
@@ -645,7 +655,7 @@ impl<K: Copy + Eq> Hub<K> {
         }
     }
 
-    /// Hands a publication to the workers with subscribers. A worker that is behind gets no joins and leaves.
+    /// Hands a publication to the workers with subscribers. A worker that is behind gets joins and leaves later.
     fn spread(
         &mut self,
         publication: &Arc<Publication>,
@@ -655,8 +665,8 @@ impl<K: Copy + Eq> Hub<K> {
         for &worker in workers {
             if worker == self.own {
                 self.local.accept(Arc::clone(publication), waiter);
-            } else if publication.is_visit() && self.is_behind(worker) {
-                self.local.note_unreported();
+            } else if publication.is_visit() && self.postpones_visits(worker) {
+                self.postpone(worker, publication);
             } else if let Some(outbox) = self.outbox.get_mut(usize::from(worker)) {
                 let publication = Arc::clone(publication);
                 outbox.push_back(Mail::Publication { publication, waiter });
@@ -705,8 +715,22 @@ impl<K: Copy + Eq> Hub<K> {
         core::mem::take(&mut self.lost_emptied)
     }
 
+    /// Whether the worker is behind, or joins and leaves wait that precede further ones.
+    fn postpones_visits(&self, worker: u16) -> bool {
+        let postponed = self.postponed.get(usize::from(worker));
+        self.is_behind(worker) || postponed.is_some_and(|all| !all.is_empty())
+    }
+
     fn is_behind(&self, worker: u16) -> bool {
         self.has_waiting(worker, OUTBOX_MAX)
+    }
+
+    fn postpone(&mut self, worker: u16, report: &Arc<Publication>) {
+        let Some(postponed) = self.postponed.get_mut(usize::from(worker)) else { return };
+        let room = POSTPONED_MAX.saturating_sub(postponed.len());
+        if postponed.push(Arc::clone(report), room) == Postponement::Refused {
+            self.local.note_unreported();
+        }
     }
 
     fn has_waiting(&self, worker: u16, most: usize) -> bool {

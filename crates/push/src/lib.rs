@@ -37,6 +37,7 @@ pub mod owner;
 pub mod pace;
 pub mod poll;
 pub mod position;
+mod postponed;
 pub mod protobuf;
 pub mod publication;
 pub mod queue;

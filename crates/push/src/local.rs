@@ -1,7 +1,8 @@
 //! The subscribers of one worker: which of them get a publication, in which order, a slice at a time.
 //! In: subscriptions, the owner's replies, publications. Out: the subscribers of each publication.
-//! Limits: `WALKS_MAX` messages are being delivered; beyond that the hub accepts no more. A channel with `VISITS_MAX`
-//! publications to deliver gets no further reports of joins and leaves, which clients cause without a limit.
+//! Limits: `WALKS_MAX` messages are being delivered; beyond that the hub accepts no more. In a channel with `VISITS_MAX`
+//! publications to deliver, further joins and leaves, which clients cause without a limit, are postponed: up to
+//! `POSTPONED_MAX` clients; the joins and leaves of further clients are counted and not reported.
 //! Invariant: each subscriber that was confirmed before a publication was accepted, and has not left, gets it once;
 //! publications of a channel are delivered one after the other.
 
@@ -11,13 +12,16 @@ use std::sync::Arc;
 use crate::chunked_list::ChunkedList;
 use crate::fan_out::{Delivery, Report, Slice, Waiter};
 use crate::position::Position;
+use crate::postponed::{Postponed, Postponement};
 use crate::publication::Publication;
 
 /// Maximum number of publications that are being delivered on a worker.
 pub const WALKS_MAX: usize = 1024;
-/// The publications of a channel that are being delivered, beyond which joins and leaves are not reported. One client can
+/// The publications of a channel that are being delivered, beyond which joins and leaves are postponed. One client can
 /// join and leave thousands of times a second, and each time concerns all subscribers of the channel.
 pub const VISITS_MAX: usize = 16;
+/// Maximum number of clients whose joins and leaves are postponed, each with about 400 bytes.
+pub const POSTPONED_MAX: usize = 16_384;
 /// How many places of a channel are examined for each subscriber of a slice, because places may be free.
 const PLACES_PER_SUBSCRIBER: usize = 16;
 
@@ -38,6 +42,8 @@ pub struct Local<K> {
     subscriptions: Vec<u32>,
     /// The nonce of the newest ticket; below 2^31.
     nonce: u32,
+    /// The postponed joins and leaves of all channels.
+    postponed: usize,
     /// How many joins and leaves were not reported, since the last call of `take_unreported`.
     unreported: u64,
     /// Reports that are complete, since the last call of `take_report`.
@@ -65,6 +71,8 @@ struct Channel<K> {
     accepted: u32,
     /// Publications that not all members have got, in order.
     walks: VecDeque<Walk<K>>,
+    /// Joins and leaves that follow them; `None` if there are none.
+    postponed: Option<Box<Postponed>>,
 }
 
 /// After how many publications the states of a channel's members are renewed.
@@ -173,6 +181,7 @@ impl<K: Copy + Eq> Local<K> {
             walks: 0,
             subscriptions: vec![0; hubs],
             nonce: 0,
+            postponed: 0,
             unreported: 0,
             reports: VecDeque::new(),
         }
@@ -359,6 +368,7 @@ impl<K: Copy + Eq> Local<K> {
         let channel = slot.take()?;
         self.free.push(place.channel);
         self.names[usize::from(hub)].remove(&channel.name);
+        self.postponed -= channel.postponed.as_ref().map_or(0, |postponed| postponed.len());
         if !channel.walks.is_empty() {
             self.walks -= channel.walks.len();
             self.reports.extend(channel.walks.iter().filter_map(|walk| walk.report.as_deref()));
@@ -377,19 +387,24 @@ impl<K: Copy + Eq> Local<K> {
         let Some((number, channel)) = found.filter(|(_, channel)| channel.is_confirmed) else {
             return self.reports.extend(report);
         };
-        if publication.is_visit() && channel.walks.len() >= VISITS_MAX {
-            self.unreported += 1;
+        if publication.is_visit()
+            && (channel.walks.len() >= VISITS_MAX || channel.postponed.is_some())
+        {
+            let room = POSTPONED_MAX.saturating_sub(self.postponed);
+            match channel.postponed.get_or_insert_default().push(publication, room) {
+                Postponement::Added => self.postponed += 1,
+                Postponement::Replaced => {}
+                Postponement::Refused => self.unreported += 1,
+            }
             return;
         }
         if publication.position.is_some() {
             channel.position = publication.position;
         }
-        channel.accepted = channel.accepted.wrapping_add(1);
         if channel.walks.is_empty() {
             self.busy.push_back(number);
         }
-        let (number, report) = (channel.accepted, report.map(Box::new));
-        channel.walks.push_back(Walk { publication, report, number, cursor: 0 });
+        channel.begin(publication, report.map(Box::new));
         self.walks += 1;
     }
 
@@ -433,6 +448,10 @@ impl<K: Copy + Eq> Local<K> {
         if is_last {
             channel.walks.pop_front();
             self.walks -= 1;
+            if channel.begin_postponed() {
+                self.walks += 1;
+                self.postponed -= 1;
+            }
         }
         if !channel.walks.is_empty() {
             self.busy.push_back(number);
@@ -467,7 +486,31 @@ impl<K: Copy> Channel<K> {
             left: 0,
             accepted: 0,
             walks: VecDeque::new(),
+            postponed: None,
         }
+    }
+
+    /// Begins to deliver a publication.
+    fn begin(&mut self, publication: Arc<Publication>, report: Option<Box<Report<K>>>) {
+        self.accepted = self.accepted.wrapping_add(1);
+        self.walks.push_back(Walk { publication, report, number: self.accepted, cursor: 0 });
+    }
+
+    /// Begins to deliver a postponed join or leave if there is one and its turn has come.
+    fn begin_postponed(&mut self) -> bool {
+        let Some(postponed) = &mut self.postponed else { return false };
+        if self.walks.len() >= VISITS_MAX {
+            return false;
+        }
+        let next = postponed.take();
+        if postponed.is_empty() {
+            self.postponed = None;
+        }
+        let is_begun = next.is_some();
+        if let Some(report) = next {
+            self.begin(report, None);
+        }
+        is_begun
     }
 
     fn count(&self) -> usize {

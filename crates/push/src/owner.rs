@@ -210,11 +210,12 @@ impl Owned {
         visitor: PresentClient,
     ) -> Option<(Arc<Publication>, &[u16])> {
         let channel = self.channels.get_mut(name)?;
-        let info = Arc::clone(&visitor.info);
+        let (client, info) = (Arc::clone(&visitor.client), Arc::clone(&visitor.info));
         let is_told = is_announced(hub, name, &visitor);
         channel.visitors.join(visitor);
         let content = Content::Join;
-        let report = || Arc::new(Publication::visit(index, Arc::clone(name), content, &info));
+        let report =
+            || Arc::new(Publication::visit(index, Arc::clone(name), content, client, &info));
         is_told.then(|| (report(), channel.workers.as_slice()))
     }
 
@@ -230,8 +231,9 @@ impl Owned {
         let visitor = channel.visitors.part(client)?;
         let is_told = is_announced(hub, name, &visitor);
         let content = Content::Leave;
+        let PresentClient { client, info, .. } = visitor;
         let report =
-            || Arc::new(Publication::visit(index, Arc::clone(name), content, &visitor.info));
+            || Arc::new(Publication::visit(index, Arc::clone(name), content, client, &info));
         is_told.then(|| (report(), channel.workers.as_slice()))
     }
 

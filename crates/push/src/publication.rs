@@ -33,6 +33,8 @@ pub struct Publication {
     pub position: Option<Position>,
     /// The client that published it, or that has joined or left: JSON; empty if it was not a client.
     pub info: Box<str>,
+    /// The name of the client that has joined or left; `None` if it is a message.
+    pub subject: Option<Arc<str>>,
     /// Its name in streams of events; empty: none.
     pub event: Arc<str>,
     /// The tags of the publisher, as a JSON object of strings; empty: no tags.
@@ -119,6 +121,7 @@ impl Publication {
             },
             position,
             info: Box::default(),
+            subject: None,
             event: Arc::default(),
             tags: Box::default(),
             lineage: None,
@@ -130,8 +133,15 @@ impl Publication {
 
     /// The report that a client has joined or left.
     #[must_use]
-    pub fn visit(hub: u16, channel: Arc<str>, content: Content, info: &str) -> Self {
-        Self { content, info: info.into(), ..Self::new(hub, channel, "", None) }
+    pub fn visit(
+        hub: u16,
+        channel: Arc<str>,
+        content: Content,
+        client: Arc<str>,
+        info: &str,
+    ) -> Self {
+        let report = Self::new(hub, channel, "", None);
+        Self { content, info: info.into(), subject: Some(client), ..report }
     }
 
     /// The same publication without its encoded forms, for the history: these are needed only while it is delivered, and
@@ -146,6 +156,7 @@ impl Publication {
             data: Arc::clone(&self.data),
             position: self.position,
             info: self.info.clone(),
+            subject: self.subject.clone(),
             event: Arc::clone(&self.event),
             tags: self.tags.clone(),
             lineage: None,

@@ -283,7 +283,7 @@ mod tests {
         let slow = Slow::Conflate;
         let limits = QueueLimits { messages_max: 8, bytes_max: 1 << 20, slow };
         let mut queue = Queue::default();
-        let join = Publication::visit(0, "a".into(), Content::Join, "{}");
+        let join = Publication::visit(0, "a".into(), Content::Join, "c".into(), "{}");
         assert_eq!(queue.push(Arc::new(join), &limits), Queued::Waits);
         for (channel, text) in
             [("a", "1"), ("b", "2"), ("a", "3"), ("c", "4"), ("a", "5"), ("b", "6"), ("a", "7")]

@@ -487,8 +487,9 @@ impl Connection {
         reply: &Subscribed,
         out: &mut Vec<u8>,
     ) {
-        let Some(channel) = self.subscriptions.channel_at(place).map(Arc::clone) else { return };
-        let Some(subscription) = self.subscriptions.get_mut(&channel) else { return };
+        let Some(channel) = context.hub.channel(place).map(Arc::clone) else { return };
+        let subscription = self.subscriptions.get_mut(&channel).filter(|one| one.place == place);
+        let Some(subscription) = subscription else { return };
         let Some(waiting) = subscription.waiting.take() else { return };
         let with = (waiting.since, &*waiting.data);
         let id = match waiting.asker {

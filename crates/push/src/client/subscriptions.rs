@@ -171,7 +171,7 @@ impl Subscriptions {
         later.chain(self.iter().filter(move |(channel, _)| !is_later(channel)))
     }
 
-    /// The channel at this place in the hub.
+    /// The channel at this place in the hub, which may have forgotten it. The time is linear in the channels.
     pub(super) fn channel_at(&self, place: SubscriptionId) -> Option<&Arc<str>> {
         self.iter().find(|(_, known)| known.place == place).map(|(channel, _)| channel)
     }

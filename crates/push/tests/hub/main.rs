@@ -3,6 +3,8 @@
 //! Invariant: a subscriber gets the publications of its channel in order and without a gap from its subscription until
 //! it leaves; one that states where it was gets exactly what it missed, or is told that messages are lost.
 
+mod visits;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ use tidegate_push::local::SubscriptionId;
 use tidegate_push::mail::{Call, Mail, Order, PresentClient, Reply, ReplyTo, Subscribed};
 use tidegate_push::node::NodeId;
 use tidegate_push::position::{Position, Since};
-use tidegate_push::publication::{DELIVERY_COST_BYTES, Publication};
+use tidegate_push::publication::{Content, DELIVERY_COST_BYTES, Publication};
 use tidegate_push::settings::{Error, Hubs};
 
 const CHANNELS: [&str; 4] = ["plain", "h:a", "h:b", "h:c"];
@@ -55,6 +57,8 @@ struct Subscriber {
     is_confirmed: bool,
     /// The numbers of the messages.
     received: Vec<u64>,
+    /// The clients of which it has learned, and whether they are there.
+    visitors: BTreeMap<Arc<str>, bool>,
     position: Option<Position>,
 }
 
@@ -106,6 +110,7 @@ impl Process {
             place: Some(begun.place),
             is_confirmed: false,
             received: Vec::new(),
+            visitors: BTreeMap::new(),
             position: since,
         };
         self.subscribers.insert(key, subscriber);
@@ -216,7 +221,12 @@ impl Process {
                 assert_eq!((before.epoch, before.offset + 1), (position.epoch, position.offset));
                 subscriber.position = Some(position);
             }
-            subscriber.received.push(publication.data.parse().unwrap_or_default());
+            if let Some(client) = &publication.subject {
+                let is_there = publication.content == Content::Join;
+                subscriber.visitors.insert(Arc::clone(client), is_there);
+            } else {
+                subscriber.received.push(publication.data.parse().unwrap_or_default());
+            }
             delivery.note(Handed::Sent);
         }
         self.hubs[worker].end_slice(slice, delivery);
@@ -673,40 +683,6 @@ fn api_refuses_more_calls_than_it_makes() {
     assert_eq!(replies.len(), 10_003);
     assert!(replies[9_999].get("publish").is_some());
     assert_eq!(replies[10_002]["error"]["code"], 106);
-}
-
-#[test]
-fn flood_of_joins_and_leaves_holds_up_no_message() {
-    let text = "[push.p.namespace.j]\njoin-leave = true\n";
-    let mut process = Process::new(2, 5, text);
-    for worker in 0..2 {
-        process.subscribe(worker, "j:room", None);
-        process.subscribe(worker, "plain", None);
-    }
-    process.settle();
-    let visitor = PresentClient {
-        client: "c".into(),
-        user: "u".into(),
-        info: "{}".into(),
-        is_listed: true,
-        is_announced: None,
-    };
-    for turn in 0..5000 {
-        let at = (process.now, turn);
-        let begun = process.hubs[0]
-            .subscribe(&process.settings, (0, "j:room"), 1000, (None, Some(visitor.clone())), at)
-            .expect("a place");
-        process.hubs[0].unsubscribe(&process.settings, begun.place, 1000, Some(&visitor.client));
-        process.carry();
-    }
-    assert!(process.hubs.iter().all(Hub::can_receive), "joins and leaves fill the deliveries");
-    let reply = process.publish(0, "plain");
-    assert!(!matches!(reply, Some(Reply::Failed(_))), "{reply:?}");
-    process.settle();
-    let unreported: u64 = process.hubs.iter_mut().map(Hub::take_unreported).sum();
-    assert!(unreported > 5000, "{unreported}");
-    let got = |one: &&Subscriber| one.channel == "plain" && one.received == [1];
-    assert_eq!(process.subscribers.values().filter(got).count(), 2);
 }
 
 /// Both workers of a process: the owner of the channel `plain`, and the other one.
