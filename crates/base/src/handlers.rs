@@ -31,8 +31,8 @@ impl HandlerCounters {
         self.sampled.add(1);
         self.sampled_wait_ns.add(wait_ns);
         self.sampled_busy_ns.add(busy_ns);
-        self.wait.note_units(wait_ns);
-        self.busy.note_units(busy_ns);
+        self.wait.note_nanos(wait_ns);
+        self.busy.note_nanos(busy_ns);
     }
 
     /// Mean CPU time of a timed call, in nanoseconds; 0 before the first timed call.

@@ -1,7 +1,8 @@
-//! A histogram of durations: one worker counts, any thread reads. Its unit is a microsecond, or a nanosecond for short ones.
+//! A histogram of durations: one worker counts, any thread reads. Its unit is 2^-20 s, or a nanosecond for short ones: with the
+//! former, the bounds are those of the native histograms of Prometheus.
 //! In: durations. Out: how many were at most as long as each bound, and their sum.
 //! Never: allocates or takes a lock.
-//! Limits: bounds from 64 µs to 67 s (in nanoseconds: from 64 ns to 67 ms), two for each doubling, so that a
+//! Limits: bounds from 61 µs to 64 s (in nanoseconds: from 64 ns to 67 ms), two for each doubling, so that a
 //! quantile is known within a factor of 1.5.
 //! Invariant: a duration is counted in the first bucket whose bound it does not exceed, or in the last one.
 
@@ -10,15 +11,22 @@ use crate::time::Span;
 
 /// Bounds for each doubling.
 const STEPS: u32 = 2;
-/// The first bound is 2^this microseconds.
+/// The first bound is 2^this units.
 const FIRST: u32 = 6;
-/// The last bound is 2^this microseconds.
+/// The last bound is 2^this units.
 const LAST: u32 = 26;
 /// The number of bounds.
 pub const BOUNDS: usize = ((LAST - FIRST) * STEPS + 1) as usize;
 
-/// The bounds in microseconds, ascending: 2^n, and the square root of 2 times that.
-pub const BOUNDS_US: [u64; BOUNDS] = {
+/// A second has 2^this units.
+const SECOND: u32 = 20;
+/// The schema of the native histogram with these bounds: bucket n ends at 2^(n / 2^schema) seconds.
+pub const SCHEMA: i8 = STEPS.ilog2() as i8;
+/// The number of the first bucket in that schema.
+pub const FIRST_BUCKET: i32 = (FIRST as i32 - SECOND as i32) * STEPS as i32;
+
+/// The bounds in the unit of the histogram, ascending: 2^n, and the square root of 2 times that.
+const BOUNDS_UNITS: [u64; BOUNDS] = {
     let mut bounds = [0; BOUNDS];
     let mut at = 0;
     while at < BOUNDS {
@@ -48,28 +56,39 @@ impl Default for Histogram {
 impl Histogram {
     /// Counts a duration. Only the owning worker may call this.
     pub fn note(&self, span: Span) {
-        self.note_units(u64::try_from(span.as_micros()).unwrap_or(u64::MAX));
+        self.note_micros(u64::try_from(span.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// Counts a duration in the unit of the histogram. Only the owning worker may call this.
-    pub fn note_units(&self, units: u64) {
-        self.counts[bucket_of(units)].add(1);
-        self.sum_us.add(units);
+    /// Counts a duration in microseconds. Only the owning worker may call this.
+    pub fn note_micros(&self, micros: u64) {
+        self.counts[bucket_of(units_of(micros))].add(1);
+        self.sum_us.add(micros);
+    }
+
+    /// Counts a duration in nanoseconds, in a histogram that has only such ones. Only the owning worker may call this.
+    pub fn note_nanos(&self, nanos: u64) {
+        self.counts[bucket_of(nanos)].add(1);
+        self.sum_us.add(nanos);
     }
 }
 
+/// A duration in units of 2^-20 s, rounded up: it does not exceed a bound that it did not exceed before.
+const fn units_of(micros: u64) -> u64 {
+    micros.saturating_mul(1 << SECOND).div_ceil(1_000_000)
+}
+
 /// The bucket of a duration: the largest power of two below it gives the doubling, and one comparison the bucket in it.
-fn bucket_of(micros: u64) -> usize {
-    if micros <= BOUNDS_US[0] {
+fn bucket_of(units: u64) -> usize {
+    if units <= BOUNDS_UNITS[0] {
         return 0;
     }
-    if micros > BOUNDS_US[BOUNDS - 1] {
+    if units > BOUNDS_UNITS[BOUNDS - 1] {
         return BOUNDS;
     }
-    let power = 63 - (micros - 1).leading_zeros();
-    // `micros` is above 2^power and at most 2^(power + 1).
+    let power = 63 - (units - 1).leading_zeros();
+    // `units` is above 2^power and at most 2^(power + 1).
     let at = ((power - FIRST) * STEPS + 1) as usize;
-    at + usize::from(micros > BOUNDS_US[at])
+    at + usize::from(units > BOUNDS_UNITS[at])
 }
 
 /// The sum of several histograms.
@@ -133,13 +152,18 @@ impl Durations {
     #[must_use]
     pub fn quantile(&self, per_mille: u64) -> Option<u64> {
         let wanted = (self.count() * per_mille).div_ceil(1000).max(1);
-        self.cumulative().find(|(_, count)| *count >= wanted).map(|(bound, _)| bound)
+        self.cumulative_units().find(|(_, count)| *count >= wanted).map(|(bound, _)| bound)
     }
 
-    /// For each bound in microseconds, how many durations were at most as long.
-    pub fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> {
+    /// For each bound in seconds, how many durations were at most as long. The histogram must have the unit 2^-20 s.
+    pub fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> {
+        let second = (1_u64 << SECOND) as f64;
+        self.cumulative_units().map(move |(bound, count)| (bound as f64 / second, count))
+    }
+
+    fn cumulative_units(&self) -> impl Iterator<Item = (u64, u64)> {
         let mut sum = 0;
-        BOUNDS_US.iter().zip(&self.counts).map(move |(bound, count)| {
+        BOUNDS_UNITS.iter().zip(&self.counts).map(move |(bound, count)| {
             sum = u64::saturating_add(sum, *count);
             (*bound, sum)
         })
@@ -151,19 +175,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_ascend_from_64_microseconds_to_67_seconds() {
-        assert!(BOUNDS_US.is_sorted_by(|a, b| a < b));
-        assert_eq!(BOUNDS_US[..4], [64, 90, 128, 181]);
-        assert_eq!(BOUNDS_US[BOUNDS - 1], 1 << 26);
+    fn bounds_ascend_from_61_microseconds_to_64_seconds() {
+        assert!(BOUNDS_UNITS.is_sorted_by(|a, b| a < b));
+        assert_eq!(BOUNDS_UNITS[..4], [64, 90, 128, 181]);
+        assert_eq!(BOUNDS_UNITS[BOUNDS - 1], 1 << 26);
+        assert_eq!((SCHEMA, FIRST_BUCKET), (1, -28));
     }
 
     #[test]
     fn each_duration_is_in_the_first_bucket_that_holds_it() {
-        let near = BOUNDS_US.iter().flat_map(|bound| [bound - 1, *bound, bound + 1]);
-        for micros in near.chain([0, 1, 1_000_000, u64::MAX]) {
-            let expected = BOUNDS_US.iter().position(|bound| micros <= *bound).unwrap_or(BOUNDS);
-            assert_eq!(bucket_of(micros), expected, "{micros}");
+        let near = BOUNDS_UNITS.iter().flat_map(|bound| [bound - 1, *bound, bound + 1]);
+        for units in near.chain([0, 1, 1_000_000, u64::MAX]) {
+            let expected = BOUNDS_UNITS.iter().position(|bound| units <= *bound).unwrap_or(BOUNDS);
+            assert_eq!(bucket_of(units), expected, "{units}");
         }
+        for (micros, units) in [(0, 0), (1, 2), (61, 64), (62, 66), (1_000_000, 1 << 20)] {
+            assert_eq!(units_of(micros), units, "{micros}");
+        }
+        assert_eq!(bucket_of(units_of(u64::MAX)), BOUNDS);
     }
 
     #[test]
@@ -175,9 +204,9 @@ mod tests {
             sum
         };
         assert_eq!(sum(&histogram).quantile(500), None);
-        (0..98).for_each(|_| histogram.note_units(100));
-        histogram.note_units(1000);
-        histogram.note_units(u64::MAX / 2);
+        (0..98).for_each(|_| histogram.note_nanos(100));
+        histogram.note_nanos(1000);
+        histogram.note_nanos(u64::MAX / 2);
         let all = sum(&histogram);
         assert_eq!(
             (all.quantile(1), all.quantile(500), all.quantile(980)),
@@ -197,8 +226,9 @@ mod tests {
         sum.add(&other);
         assert_eq!((sum.count(), sum.sum_us()), (3, 100_000_110));
         let cumulative: Vec<_> = sum.cumulative().collect();
-        assert_eq!(cumulative[..3], [(64, 1), (90, 1), (128, 2)]);
-        assert_eq!(cumulative[BOUNDS - 1], (1 << 26, 2));
+        let counts: Vec<u64> = cumulative[..3].iter().map(|(_, count)| *count).collect();
+        assert_eq!(counts, [1, 1, 2]);
+        assert_eq!((cumulative[0].0, cumulative[BOUNDS - 1]), (1.0 / 16_384.0, (64.0, 2)));
         let (counts, sum_us) = sum.parts();
         let mut twice = Durations::of_parts(counts, sum_us).expect("its own parts");
         assert_eq!(twice, sum);

@@ -141,6 +141,31 @@ pub fn put_number(out: &mut Vec<u8>, field: u32, number: u64) {
     }
 }
 
+/// Appends a number that may be negative (`sint32` or `sint64`), unless it is 0.
+pub fn put_signed(out: &mut Vec<u8>, field: u32, number: i64) {
+    put_number(out, field, zigzag(number));
+}
+
+/// Appends a packed list of numbers that may be negative.
+pub fn put_all_signed(out: &mut Vec<u8>, field: u32, numbers: &[i64]) {
+    put_message(out, field, |out| {
+        numbers.iter().for_each(|number| put_varint(out, zigzag(*number)))
+    });
+}
+
+/// A number whose lowest bit is the sign, so that small negative numbers are short.
+const fn zigzag(number: i64) -> u64 {
+    (number << 1 ^ number >> 63) as u64
+}
+
+/// Appends a `double`, unless it is 0.
+pub fn put_double(out: &mut Vec<u8>, field: u32, number: f64) {
+    if number != 0.0 {
+        put_varint(out, u64::from(field) << 3 | FIXED_64);
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+}
+
 /// Appends `true`, unless the value is false.
 pub fn put_flag(out: &mut Vec<u8>, field: u32, flag: bool) {
     put_number(out, field, flag.into());
@@ -207,6 +232,19 @@ mod tests {
         let inner = Value::Bytes(b"\x08\x96\x01");
         let wanted = [(1, Value::Number(150)), (2, Value::Bytes(b"testing")), (3, inner)];
         assert_eq!(found, wanted);
+        let mut signed = Vec::new();
+        for number in [0, -1, 1, -2, i64::MIN] {
+            put_signed(&mut signed, 1, number);
+        }
+        let wanted = [1, 2, 3, u64::MAX].map(|number| (1, Value::Number(number)));
+        assert_eq!(all(&signed), Ok(wanted.into()));
+        let mut packed = Vec::new();
+        put_all_signed(&mut packed, 13, &[0, -1, 64]);
+        assert_eq!(all(&packed), Ok(vec![(13, Value::Bytes(b"\0\x01\x80\x01"))]));
+        let mut real = Vec::new();
+        put_double(&mut real, 2, 0.0);
+        put_double(&mut real, 2, -2.0);
+        assert_eq!(real, b"\x11\0\0\0\0\0\0\0\xc0");
     }
 
     #[test]

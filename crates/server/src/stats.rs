@@ -170,7 +170,7 @@ impl Traffic {
             slide(sum, ended, micros);
         }
         counts.ended.add(1);
-        self.latency.get_or_init(Box::default).note_units(times.micros[3]);
+        self.latency.get_or_init(Box::default).note_micros(times.micros[3]);
     }
 }
 

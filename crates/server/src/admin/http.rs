@@ -14,12 +14,13 @@ use super::connection::Connection;
 use super::token::Rights;
 use crate::counters::Accounts;
 
+use super::exposition::Format;
 use super::{Caller, INPUT_BYTES_MAX, Input, Operations, info, metrics, stat};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 /// The list of pages, for clients that request another one.
-const PAGES: &str = "GET /metrics  metrics for Prometheus (OpenMetrics)\n\
+const PAGES: &str = "GET /metrics  metrics for Prometheus (OpenMetrics, text, Protocol Buffers)\n\
     GET /live     200 while the process runs, 503 while a worker is stuck\n\
     GET /ready    200 while it serves, 503 while it stops\n\
     GET /info     the process, as JSON\n\
@@ -33,12 +34,12 @@ struct Page {
     /// The value of Content-Type.
     kind: &'static str,
     /// The content.
-    body: String,
+    body: Vec<u8>,
 }
 
 impl Page {
     fn text(status: u16, body: &str) -> Self {
-        Self { status, kind: TEXT, body: body.to_owned() }
+        Self { status, kind: TEXT, body: body.as_bytes().to_owned() }
     }
 }
 
@@ -120,20 +121,23 @@ fn page_of(head: &RequestHead<'_>, caller: &Caller, operations: &Operations) -> 
         }
         _ => {}
     }
-    let shown = head.find_named("authorization").and_then(|value| value.strip_prefix(b"Bearer "));
-    let shown = shown.and_then(|token| core::str::from_utf8(token).ok()).unwrap_or_default();
+    let shown = head.find_named("authorization").and_then(|value| {
+        let (scheme, token) = value.split_at_checked(b"Bearer ".len())?;
+        core::str::from_utf8(token).ok().filter(|_| scheme.eq_ignore_ascii_case(b"Bearer "))
+    });
+    let shown = shown.unwrap_or_default();
     if caller.rights_of(Some(shown)) == Rights::None {
         return Page::text(401, "present the token: Authorization: Bearer TOKEN\n");
     }
     match head.path {
         "/metrics" => {
             let accept = head.find_named("accept").unwrap_or_default();
-            let is_open = accept.windows(23).any(|part| part == b"application/openmetrics");
-            let body = metrics::write(operations, is_open);
-            Page { status: 200, kind: metrics::content_type(is_open), body }
+            let format = Format::of_accept(accept);
+            let body = metrics::encode(operations, format);
+            Page { status: 200, kind: format.content_type(), body }
         }
-        "/info" => Page { status: 200, kind: JSON, body: info::json(operations) },
-        "/stat" => Page { status: 200, kind: JSON, body: stat::json(operations) },
+        "/info" => Page { status: 200, kind: JSON, body: info::json(operations).into() },
+        "/stat" => Page { status: 200, kind: JSON, body: stat::json(operations).into() },
         "/" => Page::text(200, PAGES),
         _ => Page::text(404, PAGES),
     }
@@ -158,7 +162,7 @@ fn send(stream: &mut Connection, page: &Page, is_head: bool) -> io::Result<()> {
          Cache-Control: no-store\r\n{challenge}Connection: close\r\n\r\n"
     );
     stream.write_all(head.as_bytes())?;
-    stream.write_all(if is_head { b"" } else { body.as_bytes() })
+    stream.write_all(if is_head { b"" } else { body })
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! Metrics for Prometheus, in the text formats of OpenMetrics 1.0 and Prometheus 0.0.4.
-//! In: the counters of workers, listeners, routes, pools, servers and tables. Out: text.
+//! Metrics for Prometheus.
+//! In: the counters of workers, listeners, routes, pools, servers and tables. Out: an exposition in one of its formats.
 //! Limits: `SERIES_MAX` listeners, routes, pools and servers each; the others are left out, and counted in
 //! `tidegate_metrics_left_out`.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 use tidegate_gate::access::Names;
 use tidegate_gate::count_cells::CountCells;
 
+use super::exposition::{Exposition, Figure, Format, Kind, Labels};
 use super::{Operations, process};
 use crate::counters::WorkerCounters;
 use crate::health::{Agent, Checked, View};
@@ -17,22 +17,14 @@ use crate::stats::{Subject, Totals};
 /// How many listeners, routes, pools and servers have their own metrics, each.
 const SERIES_MAX: usize = 1000;
 
-/// The content type of a format.
-pub(super) const fn content_type(is_open: bool) -> &'static str {
-    match is_open {
-        true => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-        false => "text/plain; version=0.0.4; charset=utf-8",
-    }
-}
+/// The metrics of one kind of subject: the labels, and the sums.
+type Series = Vec<(Labels, Totals)>;
 
-/// The metrics of one kind of subject: the label strings, and the sums.
-type Series = Vec<(String, Totals)>;
-
-/// Writes all metrics. `is_open`: as OpenMetrics.
-pub(super) fn write(operations: &Operations, is_open: bool) -> String {
-    let mut text = Text { out: String::new(), is_open };
-    process::write(&mut text.out, is_open);
-    text.process(operations);
+/// Returns all metrics.
+pub(super) fn encode(operations: &Operations, format: Format) -> Vec<u8> {
+    let mut metrics = Metrics(Exposition::new(format));
+    process::add(&mut metrics.0);
+    metrics.process(operations);
     let (mut listeners, mut routes) = (Series::new(), Series::new());
     let (mut pools, mut servers) = (Series::new(), Series::new());
     let present = present(operations);
@@ -41,12 +33,11 @@ pub(super) fn write(operations: &Operations, is_open: bool) -> String {
     let (kept, gone): (Vec<_>, Vec<_>) = all.partition(|(subject, _)| present.contains(subject));
     for (subject, totals) in kept.into_iter().chain(gone) {
         match subject {
-            Subject::Listener(name) => listeners.push((label("listener", &name), totals)),
-            Subject::Route(name) => routes.push((label("route", &name), totals)),
-            Subject::Pool(name) => pools.push((label("pool", &name), totals)),
+            Subject::Listener(name) => listeners.push((Labels::of("listener", &name), totals)),
+            Subject::Route(name) => routes.push((Labels::of("route", &name), totals)),
+            Subject::Pool(name) => pools.push((Labels::of("pool", &name), totals)),
             Subject::Server(pool, server) => {
-                let labels = format!("{},{}", label("pool", &pool), label("server", &server));
-                servers.push((labels, totals));
+                servers.push((of_server(&pool, &server), totals));
             }
         }
     }
@@ -55,25 +46,22 @@ pub(super) fn write(operations: &Operations, is_open: bool) -> String {
         left_out += series.len().saturating_sub(SERIES_MAX);
         series.truncate(SERIES_MAX);
     }
-    text.traffic("listener", &listeners);
-    text.traffic("route", &routes);
-    text.traffic("server", &servers);
-    text.pools(&pools);
-    text.servers(&servers);
-    text.health(operations);
-    text.tables(operations);
-    text.keys(operations);
-    text.hubs(operations);
-    text.single(
+    metrics.traffic("listener", &listeners);
+    metrics.traffic("route", &routes);
+    metrics.traffic("server", &servers);
+    metrics.pools(&pools);
+    metrics.servers(&servers);
+    metrics.health(operations);
+    metrics.tables(operations);
+    metrics.keys(operations);
+    metrics.hubs(operations);
+    metrics.single(
         "metrics_left_out",
-        "gauge",
+        Kind::Gauge,
         "Listeners, routes, pools and servers left out of these metrics, because there are too many.",
         left_out as u64,
     );
-    if is_open {
-        text.out.push_str("# EOF\n");
-    }
-    text.out
+    metrics.0.end()
 }
 
 /// The listeners, routes and servers of the configuration in force.
@@ -121,28 +109,22 @@ fn about(name: &str) -> &'static str {
     }
 }
 
-/// The text so far.
-struct Text {
-    /// The text.
-    out: String,
-    /// The format is OpenMetrics.
-    is_open: bool,
+/// The labels of a server.
+fn of_server(pool: &str, server: &str) -> Labels {
+    Labels::of("pool", pool).with("server", server)
 }
 
-impl Text {
-    /// Begins a metric. In OpenMetrics the name of a counter does not include its suffix.
-    fn begin(&mut self, name: &str, kind: &str, help: &str) {
-        let suffix = if kind == "counter" && !self.is_open { "_total" } else { "" };
-        // Writing to a String cannot fail.
-        let _ = writeln!(self.out, "# HELP tidegate_{name}{suffix} {help}");
-        let _ = writeln!(self.out, "# TYPE tidegate_{name}{suffix} {kind}");
+/// The metrics so far.
+struct Metrics(Exposition);
+
+impl Metrics {
+    /// Begins a family. `name` has neither the prefix of the program nor the suffix of a counter.
+    fn begin(&mut self, name: &str, kind: Kind, help: &str) {
+        self.0.begin(&format!("tidegate_{name}"), kind, help);
     }
 
-    fn sample(&mut self, name: &str, labels: &str, value: impl core::fmt::Display) {
-        let _ = match labels {
-            "" => writeln!(self.out, "tidegate_{name} {value}"),
-            _ => writeln!(self.out, "tidegate_{name}{{{labels}}} {value}"),
-        };
+    fn sample(&mut self, labels: &Labels, value: impl Into<Figure>) {
+        self.0.sample(labels, value);
     }
 
     /// The fetched keys that verify tokens.
@@ -151,28 +133,28 @@ impl Text {
         if keys.all().next().is_none() {
             return;
         }
-        let labels = |url: &str| label("url", url.split('?').next().unwrap_or_default());
+        let labels = |url: &str| Labels::of("url", url.split('?').next().unwrap_or_default());
         self.begin(
             "token_keys",
-            "gauge",
+            Kind::Gauge,
             "Keys that verify tokens, by the address they are fetched from.",
         );
         for (remote, keys) in keys.all() {
-            self.sample("token_keys", &labels(&remote.url), keys.facts().keys);
+            self.sample(&labels(&remote.url), keys.facts().keys as u64);
         }
         let help = "When the keys in force were last fetched, in seconds since 1970; 0: never.";
-        self.begin("token_keys_fetched_time_seconds", "gauge", help);
+        self.begin("token_keys_fetched_time_seconds", Kind::Gauge, help);
         for (remote, keys) in keys.all() {
             let fetched_at = keys.facts().fetched_at;
-            self.sample("token_keys_fetched_time_seconds", &labels(&remote.url), fetched_at);
+            self.sample(&labels(&remote.url), fetched_at);
         }
     }
 
     /// The messages of push hubs for clients that do not read.
     fn hubs(&mut self, operations: &Operations) {
         let config = operations.config();
-        let hubs: Vec<(String, [u64; 3])> = (config.push.iter().enumerate().take(SERIES_MAX))
-            .map(|(at, hub)| (label("hub", &hub.name), operations.push_losses(at as u16)))
+        let hubs: Vec<(Labels, [u64; 3])> = (config.push.iter().enumerate().take(SERIES_MAX))
+            .map(|(at, hub)| (Labels::of("hub", &hub.name), operations.push_losses(at as u16)))
             .collect();
         if hubs.is_empty() {
             return;
@@ -191,34 +173,33 @@ impl Text {
         .into_iter()
         .enumerate()
         {
-            self.begin(name, "counter", help);
+            self.begin(name, Kind::Counter, help);
             for (labels, losses) in &hubs {
-                self.sample(&format!("{name}_total"), labels, losses[at]);
+                self.sample(labels, losses[at]);
             }
         }
     }
 
-    fn single(&mut self, name: &str, kind: &str, help: &str, value: u64) {
+    fn single(&mut self, name: &str, kind: Kind, help: &str, value: u64) {
         self.begin(name, kind, help);
-        let suffix = if kind == "counter" { "_total" } else { "" };
-        self.sample(&format!("{name}{suffix}"), "", value);
+        self.sample(&Labels::default(), value);
     }
 
     /// The process, and the counters of its workers.
     fn process(&mut self, operations: &Operations) {
-        self.begin("build_info", "gauge", "The version of Tidegate, as a label.");
-        self.sample("build_info", &label("version", env!("CARGO_PKG_VERSION")), 1);
+        self.begin("build_info", Kind::Gauge, "The version of Tidegate, as a label.");
+        self.sample(&Labels::of("version", env!("CARGO_PKG_VERSION")), 1_u64);
         let start = operations.started.1.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         self.begin(
             "start_time_seconds",
-            "gauge",
+            Kind::Gauge,
             "When the process started, in seconds since 1970.",
         );
-        self.sample("start_time_seconds", "", start.as_secs());
-        self.single("workers", "gauge", "Worker threads.", operations.accounts.len() as u64);
+        self.sample(&Labels::default(), start.as_secs());
+        self.single("workers", Kind::Gauge, "Worker threads.", operations.accounts.len() as u64);
         for (name, value) in operations.counters() {
             // A gauge keeps its suffix, because a counter of the same name may exist.
-            let kind = if name.ends_with("_now") { "gauge" } else { "counter" };
+            let kind = if name.ends_with("_now") { Kind::Gauge } else { Kind::Counter };
             self.single(name, kind, about(name), value);
         }
     }
@@ -226,7 +207,7 @@ impl Text {
     /// Counts, bytes and times of listeners, routes or servers.
     fn traffic(&mut self, kind: &str, series: &Series) {
         let name = format!("{kind}_responses");
-        self.begin(&name, "counter", "Requests that ended, by class of the status.");
+        self.begin(&name, Kind::Counter, "Requests that ended, by class of the status.");
         for (labels, totals) in series {
             for (class, counter) in [
                 ("none", "status_none"),
@@ -236,12 +217,12 @@ impl Text {
                 ("4xx", "status_4xx"),
                 ("5xx", "status_5xx"),
             ] {
-                let labels = format!("{labels},{}", label("status", class));
-                self.sample(&format!("{name}_total"), &labels, totals.get(counter));
+                let labels = labels.with("status", class);
+                self.sample(&labels, totals.get(counter));
             }
         }
         let name = format!("{kind}_failures");
-        self.begin(&name, "counter", "Requests that failed, by cause.");
+        self.begin(&name, Kind::Counter, "Requests that failed, by cause.");
         for (labels, totals) in series {
             for (cause, counter) in [
                 ("client", "client_failures"),
@@ -250,8 +231,8 @@ impl Text {
                 ("server", "server_failures"),
                 ("limit", "limit_failures"),
             ] {
-                let labels = format!("{labels},{}", label("cause", cause));
-                self.sample(&format!("{name}_total"), &labels, totals.get(counter));
+                let labels = labels.with("cause", cause);
+                self.sample(&labels, totals.get(counter));
             }
         }
         for (what, counter, help) in [
@@ -259,15 +240,15 @@ impl Text {
             ("sent_bytes", "bytes_out", "Bytes of responses."),
         ] {
             let name = format!("{kind}_{what}");
-            self.begin(&name, "counter", help);
+            self.begin(&name, Kind::Counter, help);
             for (labels, totals) in series {
-                self.sample(&format!("{name}_total"), labels, totals.get(counter));
+                self.sample(labels, totals.get(counter));
             }
         }
         let name = format!("{kind}_requests_under_way");
-        self.begin(&name, "gauge", "Requests in progress.");
+        self.begin(&name, Kind::Gauge, "Requests in progress.");
         for (labels, totals) in series {
-            self.sample(&name, labels, totals.get("under_way_now"));
+            self.sample(labels, totals.get("under_way_now"));
         }
         self.durations(&format!("{kind}_duration_seconds"), series);
     }
@@ -276,21 +257,11 @@ impl Text {
     fn durations(&mut self, name: &str, series: &Series) {
         self.begin(
             name,
-            "histogram",
+            Kind::Histogram,
             "Time from the first byte of a request to the end of its response.",
         );
         for (labels, totals) in series {
-            for (bound, count) in totals.latency.cumulative() {
-                let bound = format!("{}.{:06}", bound / 1_000_000, bound % 1_000_000);
-                let labels = format!("{labels},{}", label("le", &bound));
-                self.sample(&format!("{name}_bucket"), &labels, count);
-            }
-            let labels_all = format!("{labels},{}", label("le", "+Inf"));
-            let (count, sum) = (totals.latency.count(), totals.latency.sum_us());
-            self.sample(&format!("{name}_bucket"), &labels_all, count);
-            self.sample(&format!("{name}_count"), labels, count);
-            let sum = format!("{}.{:06}", sum / 1_000_000, sum % 1_000_000);
-            self.sample(&format!("{name}_sum"), labels, sum);
+            self.0.histogram(labels, &totals.latency);
         }
     }
 
@@ -298,9 +269,9 @@ impl Text {
     fn pools(&mut self, series: &Series) {
         let help =
             "Requests that ended without a server: none was available, or they waited too long.";
-        self.begin("pool_unserved", "counter", help);
+        self.begin("pool_unserved", Kind::Counter, help);
         for (labels, totals) in series {
-            self.sample("pool_unserved_total", labels, totals.get("ended"));
+            self.sample(labels, totals.get("ended"));
         }
         for (name, counter, help) in [
             ("pool_queued", "queued_now", "Requests that wait for a server."),
@@ -310,9 +281,9 @@ impl Text {
                 "The most requests that waited for a server at once, summed over the workers.",
             ),
         ] {
-            self.begin(name, "gauge", help);
+            self.begin(name, Kind::Gauge, help);
             for (labels, totals) in series {
-                self.sample(name, labels, totals.get(counter));
+                self.sample(labels, totals.get(counter));
             }
         }
     }
@@ -324,9 +295,9 @@ impl Text {
             ("reuses", "reuses", "Requests on a connection that was used before."),
         ] {
             let name = format!("server_{what}");
-            self.begin(&name, "counter", help);
+            self.begin(&name, Kind::Counter, help);
             for (labels, totals) in series {
-                self.sample(&format!("{name}_total"), labels, totals.get(counter));
+                self.sample(labels, totals.get(counter));
             }
         }
     }
@@ -336,10 +307,10 @@ impl Text {
 type Counted = (&'static str, &'static str, fn(&Checked) -> u64);
 /// A counter of agents: its name, what it counts, its value.
 type CountedOfAgents = (&'static str, &'static str, fn(&Agent) -> u64);
-/// A server with metrics of its health: its labels, its weight, and its status.
-type Known = Vec<(String, u16, View)>;
+/// A server with metrics of its health: its labels, its configured weight, and its status.
+type Known = Vec<(Labels, u16, View)>;
 
-impl Text {
+impl Metrics {
     /// Which servers take requests, and their checks.
     fn health(&mut self, operations: &Operations) {
         let config = operations.config();
@@ -349,24 +320,24 @@ impl Text {
         let known: Known = places
             .filter_map(|(at, server)| {
                 let view = operations.roster.view(at, server)?;
-                let weight = view.weight_now(config.pools[at].servers[server].weight);
+                let configured = config.pools[at].servers[server].weight;
                 let (pool, server) = names.server(at, server);
-                let labels = format!("{},{}", label("pool", pool), label("server", server));
-                Some((labels, weight, view))
+                let labels = of_server(pool, server);
+                Some((labels, configured, view))
             })
             .take(SERIES_MAX)
             .collect();
-        self.begin("server_up", "gauge", "1 if the server takes requests.");
-        for (labels, _, view) in &known {
-            self.sample("server_up", labels, u8::from(view.is_up()));
+        self.begin("server_up", Kind::Gauge, "1 if the server takes requests.");
+        for (labels, weight, view) in &known {
+            self.sample(labels, u64::from(view.takes_requests(*weight)));
         }
         self.begin(
             "server_weight",
-            "gauge",
+            Kind::Gauge,
             "The weight, as set by the file, an operator and an agent, rounded up.",
         );
-        for (labels, weight, _) in &known {
-            self.sample("server_weight", labels, weight);
+        for (labels, weight, view) in &known {
+            self.sample(labels, u64::from(view.weight_now(*weight)));
         }
         let agents = || known.iter().filter_map(|(labels, _, v)| Some((labels, v.agent.as_ref()?)));
         let counters: [CountedOfAgents; 2] = [
@@ -378,9 +349,9 @@ impl Text {
             ),
         ];
         for (name, help, value) in counters {
-            self.begin(name, "counter", help);
+            self.begin(name, Kind::Counter, help);
             for (labels, agent) in agents() {
-                self.sample(&format!("{name}_total"), labels, value(agent));
+                self.sample(labels, value(agent));
             }
         }
         let checked =
@@ -395,41 +366,39 @@ impl Text {
             ),
         ];
         for (name, help, value) in counters {
-            self.begin(name, "counter", help);
+            self.begin(name, Kind::Counter, help);
             for (labels, checked) in checked() {
-                self.sample(&format!("{name}_total"), labels, value(checked));
+                self.sample(labels, value(checked));
             }
         }
         self.begin(
             "server_check_last",
-            "gauge",
+            Kind::Gauge,
             "The result of the last health check, as a label.",
         );
         for (labels, checked) in checked() {
             if let Some((outcome, _)) = checked.last {
-                let labels = format!("{labels},{}", label("result", outcome.code()));
-                self.sample("server_check_last", &labels, 1);
+                let labels = labels.with("result", outcome.code());
+                self.sample(&labels, 1_u64);
             }
         }
         self.begin(
             "server_check_duration_seconds",
-            "gauge",
+            Kind::Gauge,
             "Duration of the last health check in seconds.",
         );
         for (labels, checked) in checked() {
             if let Some((_, took)) = checked.last {
-                let (seconds, micros) = (took.as_secs(), took.subsec_micros());
-                let value = format!("{seconds}.{micros:06}");
-                self.sample("server_check_duration_seconds", labels, value);
+                self.sample(labels, took.as_secs_f64());
             }
         }
     }
 }
 
 /// A figure of a table: its name, its kind, its description, its value.
-type OfTable = (&'static str, &'static str, &'static str, fn(&CountCells) -> u64);
+type OfTable = (&'static str, Kind, &'static str, fn(&CountCells) -> u64);
 
-impl Text {
+impl Metrics {
     /// The tables that count what clients do.
     fn tables(&mut self, operations: &Operations) {
         let tables = operations.process().tables;
@@ -437,34 +406,27 @@ impl Text {
             return;
         }
         let figures: [OfTable; 4] = [
-            ("table_entries", "gauge", "Keys in a table.", CountCells::entries),
-            ("table_bytes", "gauge", "Memory of a table.", |cells| cells.bytes() as u64),
+            ("table_entries", Kind::Gauge, "Keys in a table.", CountCells::entries),
+            ("table_bytes", Kind::Gauge, "Memory of a table.", |cells| cells.bytes() as u64),
             (
                 "table_evictions",
-                "counter",
+                Kind::Counter,
                 "Keys that other keys displaced before they expired.",
                 CountCells::displaced,
             ),
             (
                 "table_uncounted",
-                "counter",
+                Kind::Counter,
                 "Requests that were not counted because another worker was adding a key at the same moment.",
                 CountCells::uncounted,
             ),
         ];
         for (name, kind, help, value) in figures {
             self.begin(name, kind, help);
-            let suffix = if kind == "counter" { "_total" } else { "" };
             for table in tables.all() {
-                let labels = label("table", &table.settings().name);
-                self.sample(&format!("{name}{suffix}"), &labels, value(table.cells()));
+                let labels = Labels::of("table", &table.settings().name);
+                self.sample(&labels, value(table.cells()));
             }
         }
     }
-}
-
-/// A label with its value escaped.
-fn label(name: &str, value: &str) -> String {
-    let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    format!("{name}=\"{value}\"")
 }

@@ -14,6 +14,7 @@ mod console;
 mod edits;
 mod errors;
 mod events;
+mod exposition;
 mod http;
 mod info;
 mod line;

@@ -1,9 +1,8 @@
 //! The kernel's figures about this process, as the metrics that Prometheus client libraries define for every program.
-//! In: files of /proc. Out: text. A value that the kernel does not report is left out.
+//! In: files of /proc. Out: families of metrics. A value that the kernel does not report is left out.
 //! Limits: takes the same time whatever the number of connections: open descriptors are counted by the kernel (Linux 6.2 or
 //! newer), in the table of each thread that has its own.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -11,13 +10,14 @@ use std::path::Path;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Writes the metrics. `is_open`: as OpenMetrics, in which the name of a counter does not include its suffix.
-pub(super) fn write(out: &mut String, is_open: bool) {
-    let mut metric = |name: &str, kind: &str, help: &str, value: Option<f64>| {
+use super::exposition::{Exposition, Kind, Labels};
+
+/// Adds the metrics.
+pub(super) fn add(metrics: &mut Exposition) {
+    let mut metric = |name: &str, kind: Kind, help: &str, value: Option<f64>| {
         let Some(value) = value else { return };
-        let family = if is_open { name.trim_end_matches("_total") } else { name };
-        // Writing to a String cannot fail.
-        let _ = writeln!(out, "# HELP {family} {help}\n# TYPE {family} {kind}\n{name} {value}");
+        metrics.begin(name, kind, help);
+        metrics.sample(&Labels::default(), value);
     };
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     // Lines such as "VmRSS:	    7384 kB".
@@ -28,20 +28,20 @@ pub(super) fn write(out: &mut String, is_open: bool) {
     let spent = clock_gettime(ClockId::ProcessCPUTime);
     let seconds = spent.tv_sec as f64 + spent.tv_nsec as f64 / 1e9;
     metric(
-        "process_cpu_seconds_total",
-        "counter",
+        "process_cpu_seconds",
+        Kind::Counter,
         "CPU time of the process in seconds.",
         Some(seconds),
     );
     metric(
         "process_resident_memory_bytes",
-        "gauge",
+        Kind::Gauge,
         "Resident memory of the process.",
         bytes("VmRSS:"),
     );
     metric(
         "process_virtual_memory_bytes",
-        "gauge",
+        Kind::Gauge,
         "Virtual memory of the process.",
         bytes("VmSize:"),
     );
@@ -50,7 +50,7 @@ pub(super) fn write(out: &mut String, is_open: bool) {
     let known = (open > 0).then_some(open as f64);
     metric(
         "process_open_fds",
-        "gauge",
+        Kind::Gauge,
         "Open file descriptors of the main thread and of all workers.",
         known,
     );
@@ -59,7 +59,7 @@ pub(super) fn write(out: &mut String, is_open: bool) {
     let limit = limit.map(|limit| limit as f64 * tables.len() as f64);
     metric(
         "process_max_fds",
-        "gauge",
+        Kind::Gauge,
         "Limit of open file descriptors of the main thread and of all workers together; each may have an equal part.",
         limit,
     );

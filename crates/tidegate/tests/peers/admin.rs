@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tidegate_testing::{command, command_ignoring};
 
+use crate::origins::go_program;
 use crate::process::{Folder, Process, free_address, run, run_well, text};
 use crate::requests::curl;
 
@@ -118,6 +119,29 @@ fn metrics_are_accepted_by_the_parser_of_prometheus() {
         ] {
             assert!(samples.contains(expected), "{kind}: no {expected:?} in\n{samples}");
         }
+    }
+}
+
+#[test]
+fn native_histograms_are_read_with_the_messages_of_prometheus() {
+    let operated = Operated::start("metrics-native", "");
+    for _ in 0..3 {
+        assert_eq!(operated.get("/json"), "{}");
+    }
+    let file = operated.folder.join("metrics.bin");
+    let accept = "Accept: application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;\
+        encoding=delimited;q=0.6,application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1";
+    let url = format!("http://{}/metrics", operated.admin);
+    run_well(curl().args(["-H", accept, "-o", &file]).arg(url));
+    let input = std::fs::File::open(&file).expect("curl has written it");
+    let samples = run_well(go_program("metrics_reader").stdin(input));
+    for expected in [
+        "tidegate_route_responses_total route=/json status=2xx COUNTER 3\n",
+        "tidegate_workers GAUGE ",
+        "process_cpu_seconds_total COUNTER ",
+        "tidegate_route_duration_seconds route=/json HISTOGRAM count 3 buckets 41 native 3 schema 1 zero",
+    ] {
+        assert!(samples.contains(expected), "no {expected:?} in\n{samples}");
     }
 }
 

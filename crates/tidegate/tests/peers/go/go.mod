@@ -4,8 +4,10 @@ go 1.19
 
 require (
 	github.com/gorilla/websocket v1.5.0
+	github.com/prometheus/client_model v0.6.1
 	golang.org/x/net v0.26.0
 	google.golang.org/grpc v1.64.1
+	google.golang.org/protobuf v1.33.0
 )
 
 require (
@@ -19,5 +21,4 @@ require (
 	golang.org/x/text v0.16.0 // indirect
 	google.golang.org/appengine v1.6.8 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20240318140521-94a12d6c2237 // indirect
-	google.golang.org/protobuf v1.33.0 // indirect
 )
