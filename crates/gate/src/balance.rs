@@ -12,11 +12,10 @@ use tidegate_config::model::{self, Balance, Eject, ServerAddress};
 
 use crate::eject::{self, EjectReason, Ejection, Record};
 use crate::permits;
+pub use crate::tried::{TRIED_MAX, Tried};
 
 /// How long a server is avoided after a failed connect, if another server is available.
 pub const AVOID_AFTER_FAILURE: Span = Span::from_secs(1);
-/// The number of tried servers that a request remembers. Further ones replace the oldest.
-pub const TRIED_MAX: usize = 8;
 /// Maximum number of points of a pool's hash ring. If the weights require more, each server gets proportionally fewer.
 pub const RING_POINTS_MAX: usize = 1 << 16;
 
@@ -59,48 +58,6 @@ pub struct ServerStatus {
     pub weight: Option<u16>,
     /// The part of the weight that the server's agent reports, in percent.
     pub percent: u16,
-}
-
-/// The servers to which one request has been sent so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tried {
-    /// A ring buffer; only the first `count` entries are used.
-    servers: [u16; TRIED_MAX],
-    /// How many entries of `servers` are used.
-    count: u8,
-    /// The entry that the next server replaces.
-    next: u8,
-}
-
-impl Tried {
-    /// Remembers `server`. The oldest server is forgotten if [`TRIED_MAX`] are remembered already.
-    pub fn insert(&mut self, server: usize) {
-        if self.contains(server) {
-            return;
-        }
-        let at = usize::from(self.next) % TRIED_MAX;
-        self.servers[at] = u16::try_from(server).unwrap_or(u16::MAX);
-        self.next = ((at + 1) % TRIED_MAX) as u8;
-        self.count = (self.count + 1).min(TRIED_MAX as u8);
-    }
-
-    /// Whether `server` is remembered.
-    #[must_use]
-    pub fn contains(&self, server: usize) -> bool {
-        self.servers[..self.len()].iter().any(|&tried| usize::from(tried) == server)
-    }
-
-    /// How many servers are remembered.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        usize::from(self.count).min(TRIED_MAX)
-    }
-
-    /// Whether no server is remembered.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
 }
 
 /// One server, as one worker sees it.
@@ -313,8 +270,11 @@ impl PoolState {
         if now >= self.ramp_at {
             self.weigh(now);
         }
-        // Servers that have just failed are the last resort.
+        // Servers that have just failed are the last resort: while another one is only full, the request waits for it.
         for avoid in [true, false] {
+            if !avoid && self.has_preferred(tried, now) {
+                break;
+            }
             for is_backup in [false, true] {
                 if is_backup && !(self.has_backups && self.needs_backup(tried, now, avoid)) {
                     continue;
@@ -331,6 +291,23 @@ impl PoolState {
             }
         }
         if self.may_wait(tried) { Pick::Full } else { Pick::None }
+    }
+
+    /// Whether a server that is not avoided may take a request that was already sent to the servers in `tried`, now or once
+    /// it is below its limit.
+    fn has_preferred(&self, tried: &Tried, now: Moment) -> bool {
+        let mut servers = self.servers.iter().enumerate();
+        servers.any(|(index, server)| {
+            server.accepts_requests() && !server.is_avoided(now) && !tried.contains(index)
+        })
+    }
+
+    /// When the first of the servers that are avoided now is no longer avoided.
+    #[must_use]
+    pub fn avoidance_end(&self, now: Moment) -> Moment {
+        let avoided = self.servers.iter().filter(|server| server.is_avoided(now));
+        let ends = avoided.map(|server| server.avoid_until.max(server.record.until()));
+        ends.min().unwrap_or(Moment::NEVER)
     }
 
     /// Records that an exchange with `server` begins.
@@ -360,11 +337,11 @@ impl PoolState {
         is_first
     }
 
-    /// Records that a connect to `server` succeeded. The server is no longer avoided.
-    pub fn note_connect_success(&mut self, server: usize) {
-        if let Some(server) = self.servers.get_mut(server) {
-            server.avoid_until = Moment::ZERO;
-        }
+    /// Records that a connect to `server` succeeded. The server is no longer avoided for an earlier failure. Returns whether
+    /// there was one.
+    pub fn note_connect_success(&mut self, server: usize) -> bool {
+        let Some(server) = self.servers.get_mut(server) else { return false };
+        core::mem::replace(&mut server.avoid_until, Moment::ZERO) > Moment::ZERO
     }
 
     /// Whether only backups may take a request that was already sent to the servers in `tried`. `avoid`: servers that
@@ -506,24 +483,37 @@ impl PoolState {
         self.servers.iter().any(Server::is_open)
     }
 
-    /// Whether a request that was sent to the servers in `tried` could be sent to another server now.
+    /// Whether a request that was sent to the servers in `tried` could be sent to another server now: the rule of
+    /// [`Self::pick`].
     #[must_use]
-    pub fn has_room_for(&self, tried: &Tried) -> bool {
-        let needs_backup = self.has_backups && self.needs_backup(tried, Moment::ZERO, false);
+    pub fn has_room_for(&self, tried: &Tried, now: Moment) -> bool {
+        let avoid = self.has_preferred(tried, now);
+        let needs_backup = self.has_backups && self.needs_backup(tried, now, avoid);
         let mut servers = self.servers.iter().enumerate();
         servers.any(|(index, server)| {
-            server.is_open() && (!server.is_backup || needs_backup) && !tried.contains(index)
+            server.is_open()
+                && (!server.is_backup || needs_backup)
+                && !(avoid && server.is_avoided(now))
+                && !tried.contains(index)
         })
     }
 
     /// Whether a request that was sent to the servers in `tried` could be sent to `server` now.
     #[must_use]
-    pub fn has_room_at(&self, server: usize, tried: &Tried) -> bool {
+    pub fn has_room_at(&self, server: usize, tried: &Tried, now: Moment) -> bool {
         let may_serve = |server: &Server| {
-            let is_turn = !server.is_backup || self.needs_backup(tried, Moment::ZERO, false);
-            is_turn && server.is_open()
+            let avoid = self.has_preferred(tried, now);
+            let is_turn = !server.is_backup || self.needs_backup(tried, now, avoid);
+            is_turn && server.is_open() && !(avoid && server.is_avoided(now))
         };
         self.servers.get(server).is_some_and(may_serve) && !tried.contains(server)
+    }
+
+    /// Whether a client that has authenticated its connection to `server` can send a request over it, unless the request
+    /// was sent to a server in `tried`. That the server is avoided does not matter: the connection exists.
+    #[must_use]
+    pub fn can_continue(&self, server: usize, tried: &Tried) -> bool {
+        self.servers.get(server).is_some_and(Server::is_open) && !tried.contains(server)
     }
 
     /// Whether a session that stays with `server` can be served there now. A server with weight 0 keeps its sessions,

@@ -76,7 +76,7 @@ impl Prepared {
         sets: &SetReaders,
         client: &Client<'_>,
     ) -> Option<Unmet> {
-        let is_from = |test: &AddressTest| test.contains(client.address(head), sets);
+        let is_from = |test: &AddressTest| test.contains(client.named_address(head), sets);
         match () {
             () if !self.query.iter().all(|test| query_holds(test, head.query)) => {
                 Some(Unmet::Query)

@@ -17,6 +17,9 @@ mod code {
     pub(super) const UNAUTHENTICATED: &[u8] = b"16";
 }
 
+/// The longest delay that clients read, which is a 32-bit number.
+const PUSHBACK_MS_MAX: u64 = i32::MAX as u64;
+
 /// Whether the request is a call of gRPC: its content type is `application/grpc`, perhaps with a suffix
 /// (`+proto`) or parameters. `application/grpc-web` is another protocol.
 #[must_use]
@@ -40,20 +43,25 @@ const fn code_of(status: u16) -> &'static [u8] {
 }
 
 /// Gives the sink an error response: the status of HTTP is 200, `grpc-status` contains the error, and `grpc-message`
-/// its text. Returns the status of HTTP.
+/// its text. A `retry_after` above 0, in seconds, is sent as `grpc-retry-pushback-ms`, which clients with a retry policy
+/// obey (A6-client-retries.md of gRPC). Returns `status`: statistics, tables and logs count the call as the failure that it is.
 pub fn encode_error(
     sink: &mut impl ResponseSink,
-    status: u16,
-    text: &str,
+    (status, text): (u16, &str),
+    retry_after: u64,
     context: &AnswerContext<'_>,
 ) -> u16 {
     encode_answer_fields(sink, 200, context);
     sink.field("Content-Type", b"application/grpc");
     sink.field("grpc-status", code_of(status));
     sink.field_with("grpc-message", |out| encode_message(out, text));
+    if retry_after > 0 {
+        let pushback_ms = retry_after.saturating_mul(1000).min(PUSHBACK_MS_MAX);
+        sink.field_u64("grpc-retry-pushback-ms", pushback_ms);
+    }
     sink.length(BodyLength::None);
     sink.end();
-    200
+    status
 }
 
 /// Appends a message: printable ASCII as it is, except for `%`, and all other bytes percent-encoded.

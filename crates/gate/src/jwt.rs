@@ -132,8 +132,10 @@ impl TokenGuard {
             return Err(TokenFault::Malformed);
         }
         let bearer = field.and_then(|field| {
-            let (scheme, token) = field.value.split_at_checked(7)?;
-            scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+            let (scheme, token) = field.value.split_at_checked(b"bearer".len())?;
+            let is_bearer = scheme.eq_ignore_ascii_case(b"bearer")
+                && token.first().is_some_and(u8::is_ascii_whitespace);
+            is_bearer.then(|| token.trim_ascii())
         });
         let token = self.only_token(head, bearer)?.ok_or(TokenFault::Missing)?;
         match core::str::from_utf8(token) {
@@ -420,6 +422,12 @@ mod tests {
             ("Cookie: session=a.b.c; session=a.b.d\r\n", Err(TokenFault::Malformed)),
             ("Cookie: session=a.b.c\r\nCookie: session=a.b.d\r\n", Err(TokenFault::Malformed)),
             ("Cookie: session=a.b.c; session=a.b.c; session=\r\n", Ok("a.b.c")),
+            ("Cookie: session =a.b.d; session=a.b.c\r\n", Err(TokenFault::Malformed)),
+            ("Cookie: session\t= a.b.c\r\n", Ok("a.b.c")),
+            (
+                "Authorization: Bearer\ta.b.d\r\nCookie: session=a.b.c\r\n",
+                Err(TokenFault::Malformed),
+            ),
             ("Authorization: Bearer a\r\nAuthorization: Bearer a\r\n", Err(TokenFault::Malformed)),
             ("Authorization: Bearer \r\n", Err(TokenFault::Missing)),
             ("Authorization: Bearer\r\n", Err(TokenFault::Missing)),

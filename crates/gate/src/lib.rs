@@ -74,4 +74,5 @@ pub mod synthetic;
 mod table;
 pub mod tcp;
 pub mod template;
+pub mod tried;
 pub mod websocket;

@@ -52,9 +52,10 @@ pub fn cookies<'h>(head: &RequestHead<'h>, name: &str) -> impl Iterator<Item = &
     let fields = head.fields().filter(|field| field.id == FieldName::Cookie);
     let pairs = fields.flat_map(|field| field.value.split(|&byte| byte == b';'));
     pairs.filter_map(move |pair| {
+        // Servers ignore blanks around the name: RFC 6265 section 5.2 does so for Set-Cookie.
         let pair = pair.trim_ascii();
-        let value = pair.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
-        Some(value)
+        let value = pair.strip_prefix(name.as_bytes())?.trim_ascii_start().strip_prefix(b"=")?;
+        Some(value.trim_ascii_start())
     })
 }
 

@@ -6,15 +6,15 @@
 //! Limits: those of `table`; a path that servers interpret differently is looked up up to twelve times, once
 //! for each reading that differs.
 //! Invariant: the result equals that of testing every route in file order; no reading of the path belongs to
-//! an earlier route that does something else.
+//! an earlier route that does something else, or to a later route that is protected in another way.
 
 use core::net::IpAddr;
 use std::collections::BTreeMap;
 
-use tidegate_config::model::{Config, HostPattern, Network, PathPattern, Route, Segment};
+use tidegate_config::model::{Action, Config, HostPattern, Network, PathPattern, Route, Segment};
 use tidegate_wire::message::{RequestHead, TargetForm};
 
-use crate::chain::client_address;
+use crate::chain::named_client_address;
 use crate::conditions::Prepared;
 use crate::counting::RequestCounts;
 use crate::forward::ClientCertificate;
@@ -54,9 +54,9 @@ pub struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// The address of the client of `head`, behind trusted proxies.
-    pub(crate) fn address(&self, head: &RequestHead<'_>) -> Option<IpAddr> {
-        client_address(head, self.peer, self.trusted)
+    /// The address of the client of `head`, behind trusted proxies; `None` if they do not name it.
+    pub(crate) fn named_address(&self, head: &RequestHead<'_>) -> Option<IpAddr> {
+        named_client_address(head, self.peer, self.trusted)
     }
 }
 
@@ -66,6 +66,8 @@ pub struct Router {
     listeners: Vec<Table>,
     /// By route: the index of the first route with the same effect. Never above the route's own index.
     same_as: Vec<usize>,
+    /// By route: the index of the first route with the same protection; `None`: it protects nothing.
+    protection: Vec<Option<usize>>,
     /// Whether a route depends on the counts in tables.
     tests_counts: bool,
     /// The sets of addresses that routes test, as this worker reads them.
@@ -94,8 +96,8 @@ impl Router {
         };
         let listeners = (0..config.listeners.len()).map(table).collect();
         let tests_counts = config.routes.iter().any(|route| !route.conditions.tables.is_empty());
-        let same_as = first_equivalent(config);
-        Self { listeners, same_as, tests_counts, sets: sets.readers() }
+        let (same_as, protection) = (first_equivalent(config), first_protection(config));
+        Self { listeners, same_as, protection, tests_counts, sets: sets.readers() }
     }
 
     /// Whether a route depends on the counts in tables, so that clients need their `counts`.
@@ -165,7 +167,8 @@ impl Router {
     }
 
     /// Finds the route of an ambiguous path: the route of its first reading. Refuses the path if another reading matches an
-    /// earlier route with another effect, such as a route that denies access.
+    /// earlier route with another effect, or a later route that is protected in another way: `{id}` of an earlier route
+    /// matches a segment that a server decodes to several ones.
     fn route_readings(
         &self,
         mut readings: Readings<'_>,
@@ -173,8 +176,15 @@ impl Router {
     ) -> Routed {
         let Some(index) = readings.next().and_then(&find) else { return Routed::NoRoute };
         while let Some(reading) = readings.next() {
-            let other = find(reading).filter(|other| *other < index);
-            if other.is_some_and(|other| self.same_as(other) != self.same_as(index)) {
+            let Some(other) = find(reading) else { continue };
+            let differs = match other < index {
+                true => self.same_as(other) != self.same_as(index),
+                false => {
+                    let protection = self.protection_of(other);
+                    protection.is_some() && protection != self.protection_of(index)
+                }
+            };
+            if differs {
                 return Routed::Refused(TWO_READINGS);
             }
         }
@@ -183,6 +193,10 @@ impl Router {
 
     fn same_as(&self, route: usize) -> usize {
         self.same_as.get(route).copied().unwrap_or(route)
+    }
+
+    fn protection_of(&self, route: usize) -> Option<usize> {
+        self.protection.get(route).copied().flatten()
     }
 }
 
@@ -213,6 +227,42 @@ fn first_equivalent(config: &Config) -> Vec<usize> {
         .map(|(index, route)| {
             let effect = (&route.action, &route.hsts, &route.handling, &route.counting);
             *first.entry(effect).or_insert(index)
+        })
+        .collect()
+}
+
+/// For each route that refuses some or all requests, the first route that refuses the same ones.
+fn first_protection(config: &Config) -> Vec<Option<usize>> {
+    let mut first = BTreeMap::new();
+    let routes = config.routes.iter().enumerate();
+    routes
+        .map(|(index, route)| {
+            let handling = &route.handling;
+            let refusal = match &route.action {
+                Action::Respond(respond) if respond.status >= 400 => Some(respond),
+                Action::Respond(_)
+                | Action::Redirect(_)
+                | Action::Synthetic
+                | Action::Echo
+                | Action::Push(_)
+                | Action::Lua(_)
+                | Action::Proxy(_) => None,
+            };
+            let addresses = (&handling.allow, &handling.deny);
+            let users = (&handling.auth, &handling.jwt, &handling.ask);
+            let limits = (&handling.rates, handling.per_address_max);
+            let others = (&handling.maintenance, &handling.hooks, refusal);
+            let protects = handling.allow.is_some()
+                || handling.deny.is_some()
+                || handling.auth.is_some()
+                || handling.jwt.is_some()
+                || handling.ask.is_some()
+                || !handling.rates.is_empty()
+                || handling.per_address_max.is_some()
+                || handling.maintenance.is_some()
+                || handling.hooks.is_some()
+                || refusal.is_some();
+            protects.then(|| *first.entry((addresses, users, limits, others)).or_insert(index))
         })
         .collect()
 }

@@ -271,6 +271,30 @@ fn failed_server_is_avoided_unless_it_is_the_last() {
 }
 
 #[test]
+fn request_waits_for_a_full_server_rather_than_use_one_that_failed() {
+    for balance in &WAYS {
+        let mut state = limited(balance, &[1, 5]);
+        let (mut prng, none) = (Prng::new(1), Tried::default());
+        state.note_start(0);
+        state.note_connect_failure(1, NOW);
+        assert_eq!(state.pick(NOW, &mut prng, key(1), &none), Pick::Full);
+        assert!(!state.has_room_for(&none, NOW) && !state.has_room_at(1, &none, NOW));
+        let end = NOW.after(AVOID_AFTER_FAILURE);
+        assert_eq!(state.avoidance_end(NOW), end);
+        // A retry that the other server has failed uses it, and so does any request once it is no longer avoided.
+        let mut tried = Tried::default();
+        tried.insert(0);
+        assert_eq!(state.pick(NOW, &mut prng, key(1), &tried), Pick::Server(1));
+        assert!(state.has_room_for(&tried, NOW) && state.has_room_at(1, &tried, NOW));
+        assert_eq!(state.pick(end, &mut prng, key(1), &none), Pick::Server(1));
+        assert_eq!(state.avoidance_end(end), Moment::NEVER);
+        // Nothing else is left.
+        state.set_up(0, false);
+        assert_eq!(state.pick(NOW, &mut prng, key(1), &none), Pick::Server(1));
+    }
+}
+
+#[test]
 fn server_of_weight_0_gets_no_request() {
     for balance in &WAYS {
         let mut state = weighted(balance, &[0, 1, 0]);
@@ -334,7 +358,7 @@ fn server_that_left_the_configuration_gets_no_request_of_any_kind() {
         let mut prng = Prng::new(3);
         assert!((0..100).all(|number| pick(&mut state, &mut prng, number) == 0), "{balance:?}");
         assert!(!state.can_keep(1, NOW, &none) && state.has_lost(1, NOW));
-        assert!(!state.has_room_at(1, &none) && state.usable(&none).eq([0]));
+        assert!(!state.has_room_at(1, &none, NOW) && state.usable(&none).eq([0]));
         state.change(&pool(balance.clone(), servers()), &[ServerLife::default(); 2], 0, 1);
         assert!(state.can_keep(1, NOW, &none) && state.usable(&none).eq([0, 1]), "it is back");
     }
@@ -402,12 +426,12 @@ fn backup_servers_get_requests_only_while_no_other_server_may() {
         let mut tried = Tried::default();
         tried.insert(1);
         assert_eq!(all(&mut state, &mut prng, &tried), [2, 3], "a retry");
-        assert!(state.has_room_at(2, &tried) && !state.has_room_at(2, &none));
+        assert!(state.has_room_at(2, &tried, NOW) && !state.has_room_at(2, &none, NOW));
         // A server at its limit is not down.
         state.note_start(1);
         state.note_start(1);
         assert_eq!(state.pick(NOW, &mut prng, key(1), &none), Pick::Full);
-        assert!(!state.has_room_for(&none) && state.has_room_for(&tried));
+        assert!(!state.has_room_for(&none, NOW) && state.has_room_for(&tried, NOW));
         state.note_end(1);
         state.note_end(1);
         state.note_connect_failure(1, NOW);

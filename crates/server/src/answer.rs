@@ -38,7 +38,7 @@ pub(crate) enum Answer<'a> {
     /// A status with a short text; without content if the text is empty.
     Error { status: u16, text: &'a str },
     /// An error response to a gRPC call.
-    CallError { status: u16, text: &'a str },
+    CallError { status: u16, text: &'a str, retry_after: u64 },
     /// A route does not serve the request.
     Denied(Denial<'a>),
     /// The response to a preflight request, by the `cors` settings of a route.
@@ -102,7 +102,9 @@ impl Answer<'_> {
                 cors.encode_preflight(sink, head, context);
                 204
             }
-            Answer::CallError { status, text } => grpc::encode_error(sink, status, text, context),
+            Answer::CallError { status, text, retry_after } => {
+                grpc::encode_error(sink, (status, text), retry_after, context)
+            }
             Answer::Synthetic { order, seed } => {
                 synthetic::encode_synthetic_head(sink, order, version, context);
                 if order.has_body(context.is_head) && order.size > 0 {

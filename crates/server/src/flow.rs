@@ -151,6 +151,7 @@ impl Worker {
             Some(WorkerTimer::OwnRequests) => self.own_due(reactor),
             Some(WorkerTimer::Bandwidth) => self.resume_paced(reactor),
             Some(WorkerTimer::Names) => self.lookups_due(reactor),
+            Some(WorkerTimer::Avoidance) => self.avoidance_ended(reactor),
             // Timers of a layer between the reactor and the worker.
             None => {}
         }

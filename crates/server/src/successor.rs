@@ -343,7 +343,7 @@ impl Channel {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 // A process that ends with unread bytes resets the connection.
                 Ok(_) | Err(Errno::CONNRESET) => {
-                    return Err("the new process exited before it was ready".to_owned());
+                    return Err("the new process exited before it was ready, and has written the reason to the log".to_owned());
                 }
                 Err(error) => return Err(error.to_string()),
             }
@@ -429,6 +429,9 @@ mod tests {
         assert!(!channel.unsent.is_empty() && !channel.unsent.starts_with(b"{\"transfer"));
         drop(other);
         let reason = channel.wait_for_report().expect_err("the process has ended");
-        assert_eq!(reason, "the new process exited before it was ready");
+        assert_eq!(
+            reason,
+            "the new process exited before it was ready, and has written the reason to the log"
+        );
     }
 }

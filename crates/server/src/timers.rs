@@ -32,10 +32,12 @@ pub(crate) enum WorkerTimer {
     Bandwidth,
     /// A name server has not answered in time.
     Names,
+    /// A server is no longer avoided after a failure, while requests wait.
+    Avoidance,
 }
 
 impl WorkerTimer {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Grace,
         Self::Idle,
         Self::Listeners,
@@ -48,6 +50,7 @@ impl WorkerTimer {
         Self::OwnRequests,
         Self::Bandwidth,
         Self::Names,
+        Self::Avoidance,
     ];
 
     /// The timer with this number in the reactor.

@@ -8,7 +8,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tidegate_base::{Prng, Span};
+use tidegate_base::{Moment, Prng, Span};
 use tidegate_config::arrange::{Generation, ServerLife};
 use tidegate_config::findings::Finding;
 use tidegate_config::model;
@@ -144,6 +144,8 @@ pub struct Worker {
     pub(crate) work: Vec<Work>,
     /// The search for room for new connections, and the requests that wait for it.
     pub(crate) eviction: Eviction,
+    /// When `WorkerTimer::Avoidance` expires.
+    pub(crate) avoided_until: Moment,
     /// Connections whose state broke an invariant in this turn (`note_bug`). The end of the turn resets them.
     pub(crate) broken: Vec<SockId>,
     /// The marks of connections for a profile that is limited to a route.
@@ -210,6 +212,8 @@ pub(crate) struct WorkerPool {
     /// A waiting exchange may be able to use a server since the queue was served last, and `work` contains
     /// `ServeQueue`. False between two completions.
     pub(crate) unserved: bool,
+    /// While requests wait: when a server that has failed is no longer avoided.
+    pub(crate) avoided_until: Moment,
     /// The exchange of permits with other workers.
     pub(crate) permits: Permits,
     /// By server: which of its addresses to try first. Advanced when a connect fails; used modulo the number
@@ -364,6 +368,7 @@ impl Worker {
             arrivals: 0,
             work: Vec::new(),
             eviction: Eviction::new(limits.exchanges_max),
+            avoided_until: Moment::NEVER,
             broken: Vec::new(),
             route_marks: RouteMarks::default(),
             path_scratch: Vec::new(),
@@ -670,6 +675,7 @@ impl WorkerPool {
             found_no_room: false,
             held: 0,
             unserved: false,
+            avoided_until: Moment::NEVER,
             permits: Permits::new(0, 1, pool.servers.len()),
             preferred_address: vec![0; pool.servers.len()],
         }

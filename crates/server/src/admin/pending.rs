@@ -70,14 +70,14 @@ impl Pending {
                 if operations.upgrades.is_in_progress() {
                     return Err("another new process is already being started".to_owned());
                 }
-                let note = lost_in_upgrade(operations);
                 let order = || {
                     sent.audit();
                     kill_process(getpid(), Signal::USR2)
                         .map_err(|error| format!("the signal cannot be sent: {error}"))
                 };
                 operations.upgrades.wait_for("upgrade", order, was_ended)?;
-                Ok(Shown(note))
+                // Afterwards, because edits may have been made while the new process started.
+                Ok(Shown(lost_in_upgrade(operations)))
             }
         }
     }

@@ -19,6 +19,8 @@ use crate::sessions::{ConnectionId, Described, Filter, ServerConnection, Session
 /// Maximum number of sessions that one command lists, and how many it lists unless it has a number.
 const LISTED_MAX: usize = 100_000;
 const LISTED_DEFAULT: usize = 1000;
+/// How many names an error lists.
+const NAMED_MAX: usize = 20;
 const LIST_USAGE: &str = "allowed: show sess [json] [all] [limit NUMBER] [listener NAME] [route NAME] [server POOL[/SERVER]] \
     [client ADDRESS] [older DURATION]";
 const ID_USAGE: &str =
@@ -27,6 +29,7 @@ const ID_USAGE: &str =
 /// Lists the connections of clients that have something in progress, and those that match the filter of the command.
 pub(super) fn list(arguments: &[&str], operations: &Operations) -> Outcome {
     let (filter, is_json) = filter_of(arguments)?;
+    check_names(&filter, operations)?;
     let limit = filter.limit;
     let reports = ask_all(operations, Question::Sessions(filter));
     let missing = missing_note(&reports);
@@ -125,6 +128,42 @@ pub(super) fn end_of_server(arguments: &[&str], operations: &Operations) -> Outc
     Ok(Changed(format!("exchanges ended: {ended}\n{missing}")))
 }
 
+/// Refuses the names of a filter that do not exist: a script that waits for an empty list would succeed at once.
+fn check_names(filter: &Filter, operations: &Operations) -> Result<(), String> {
+    let config = operations.config();
+    if let Some(name) = &filter.listener {
+        check_name("listener", name, config.listeners.iter().map(|one| &*one.name))?;
+    }
+    if let Some(name) = &filter.route {
+        let names = Names::new(&config);
+        check_name("route", name, (0..config.routes.len()).map(|at| names.route(at)))?;
+    }
+    match &filter.server {
+        Some(place) if place.contains('/') => {
+            // A removed server keeps its name while requests are in progress there.
+            let (pool, server) = place.split_once('/').unwrap_or_default();
+            match Names::new(&config).find_server(pool, server) {
+                Some(_) => Ok(()),
+                None => server_of(place, operations).map(|_| ()),
+            }
+        }
+        Some(pool) => check_name("pool", pool, config.pools.iter().map(|one| &*one.name)),
+        None => Ok(()),
+    }
+}
+
+fn check_name<'n>(
+    kind: &str,
+    name: &str,
+    known: impl Iterator<Item = &'n str> + Clone,
+) -> Result<(), String> {
+    if known.clone().any(|known| known == name) {
+        return Ok(());
+    }
+    let first: Vec<&str> = known.take(NAMED_MAX).collect();
+    Err(format!("no {kind} {name:?}; there are: {}", listed(&first)))
+}
+
 /// The indexes of the server POOL/SERVER.
 fn server_of(place: &str, operations: &Operations) -> Result<(u16, u16), String> {
     let config = operations.config();
@@ -139,7 +178,7 @@ fn server_of(place: &str, operations: &Operations) -> Result<(u16, u16), String>
         if name == place {
             return Ok((pool as u16, server as u16));
         }
-        if others.len() < 20 {
+        if others.len() < NAMED_MAX {
             others.push(name);
         }
     }

@@ -2,7 +2,7 @@
 //! In: the counters of the registry, a filter in HAProxy's form. Out: rows with HAProxy's columns, by name and in its order, as CSV
 //! or JSON. A column without a meaning here is empty.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Instant;
 
 use tidegate_config::model::{Balance, Bind, Config};
@@ -10,6 +10,7 @@ use tidegate_gate::access::Names;
 
 use super::command::{Outcome, Reply};
 use super::rates::Rate;
+use super::rows::listed;
 use super::{Operations, info};
 use crate::health::{Agent, Checked, ServerState, View};
 use crate::stats::{Subject, Totals};
@@ -24,11 +25,29 @@ const COLUMNS: &str = "pxname,svname,qcur,qmax,scur,smax,slim,stot,bin,bout,dreq
     connect,reuse,cache_lookups,cache_hits,srv_icur,src_ilim,qtime_max,ctime_max,rtime_max,ttime_max,eint,idle_conn_cur,\
     safe_conn_cur,used_conn_cur,need_conn_est,uweight,agg_server_status,agg_server_check_status,agg_check_status";
 
+/// The columns whose values are texts, even those that consist of digits.
+const TEXT_COLUMNS: [&str; 11] = [
+    "pxname",
+    "svname",
+    "status",
+    "check_status",
+    "agent_status",
+    "check_desc",
+    "agent_desc",
+    "last_chk",
+    "last_agt",
+    "addr",
+    "algo",
+];
+
 /// The values of a row, by column.
 type Row = BTreeMap<&'static str, String>;
 
 const USAGE: &str = "usage: show stat [POOL|LISTENER|NUMBER TYPES NUMBER] [json], with a sum of TYPES: 1 listeners, 2 pools, 4 servers; \
     -1 is all; such as: show stat -1 4 -1, all servers";
+
+/// How many names an error lists.
+const NAMED_MAX: usize = 20;
 
 /// The rows that a client requests.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -57,6 +76,12 @@ impl<'a> Filter<'a> {
         Some(Self { proxy: all_or(proxy), types, server })
     }
 
+    /// Whether the filter names the listener or pool of a row.
+    fn names(&self, row: &Row) -> bool {
+        let is = |column: &str, word: &str| row.get(column).is_some_and(|value| value == word);
+        self.proxy.is_none_or(|proxy| is("pxname", proxy) || is("iid", proxy))
+    }
+
     /// Whether a row is requested.
     fn takes(&self, row: &Row) -> bool {
         let is = |column: &str, word: &str| row.get(column).is_some_and(|value| value == word);
@@ -64,7 +89,7 @@ impl<'a> Filter<'a> {
             let kind = row.get("type").and_then(|kind| kind.parse::<u32>().ok());
             kind.and_then(|kind| types.checked_shr(kind)).is_some_and(|rest| rest & 1 == 1)
         };
-        self.proxy.is_none_or(|proxy| is("pxname", proxy) || is("iid", proxy))
+        self.names(row)
             && self.types.is_none_or(has_type)
             && self.server.is_none_or(|server| !is("type", "2") || is("sid", server))
     }
@@ -79,6 +104,13 @@ pub(super) fn show(arguments: &[&str], operations: &Operations) -> Outcome {
     let filter = Filter::parse(words)
         .ok_or_else(|| format!("`show stat` does not accept {:?}; {USAGE}", arguments.join(" ")))?;
     let mut rows = rows(operations);
+    if let Some(proxy) = filter.proxy
+        && !rows.iter().any(|row| filter.names(row))
+    {
+        let names: BTreeSet<&str> = rows.iter().map(|row| row["pxname"].as_str()).collect();
+        let names: Vec<&str> = names.into_iter().take(NAMED_MAX).collect();
+        return Err(format!("no listener or pool {proxy:?}; there are: {}", listed(&names)));
+    }
     rows.retain(|row| filter.takes(row));
     Ok(Reply::Shown(if is_json { json_of(&rows) + "\n" } else { csv_of(&rows) }))
 }
@@ -257,11 +289,11 @@ fn add_pool(
         let (_, name) = names.server(at, server_at);
         let subject = Subject::Server(pool.name.clone(), name.to_owned());
         let totals = totals.get(&subject).unwrap_or(&none);
-        sum.merge(totals);
         let Some(view) = operations.roster.view(at, server_at) else { continue };
-        since.add(view.is_up(), view.changed);
         let own_weight = view.weight_now(server.weight);
-        if view.is_up() {
+        let takes_requests = view.takes_requests(server.weight);
+        since.add(takes_requests, view.changed);
+        if takes_requests {
             weight += u64::from(own_weight);
             ready[usize::from(server.backup)] += 1;
         }
@@ -289,11 +321,17 @@ fn add_pool(
         }
         rows.push(row);
     }
-    if let Some(totals) = totals.get(&Subject::Pool(pool.name.clone())) {
-        sum.merge(totals);
-    }
+    // Servers that were removed count, too, so that no sum decreases.
+    let is_own = |subject: &Subject| match subject {
+        Subject::Server(of, _) | Subject::Pool(of) => *of == pool.name,
+        Subject::Listener(_) | Subject::Route(_) => false,
+    };
+    totals.iter().filter(|(subject, _)| is_own(subject)).for_each(|(_, one)| sum.merge(one));
     let mut row = row(&pool.name, "BACKEND", &sum);
     add_server(&mut row, &sum);
+    // A request that is tried again begins at each of its servers, and once in the pool.
+    let requests = sum.get("begun").saturating_sub(sum.get("retries")).to_string();
+    row.extend(["stot", "req_tot"].map(|column| (column, requests.clone())));
     let algorithm = match pool.balance {
         Balance::Random => "random",
         Balance::RoundRobin => "roundrobin",
@@ -364,9 +402,10 @@ fn json_of(rows: &[Row]) -> String {
     let objects = rows.iter().map(|row| {
         let members = COLUMNS.split(',').filter_map(|column| {
             let value = row.get(column).filter(|value| !value.is_empty())?;
-            Some(match value.parse::<u64>() {
-                Ok(number) => format!("\"{column}\":{number}"),
-                Err(_) => format!("\"{column}\":{}", info::quoted(value)),
+            let number = value.parse::<u64>().ok().filter(|_| !TEXT_COLUMNS.contains(&column));
+            Some(match number {
+                Some(number) => format!("\"{column}\":{number}"),
+                None => format!("\"{column}\":{}", info::quoted(value)),
             })
         });
         format!("{{{}}}", members.collect::<Vec<_>>().join(","))

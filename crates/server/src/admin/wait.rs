@@ -152,12 +152,15 @@ impl<'a> Finder<'a> {
         if !Arc::ptr_eq(&self.config, &operations.config()) {
             *self = Self::new(operations, pool, server);
         }
-        let view = self.place.and_then(|(pool, server)| operations.roster.view(pool, server));
-        let view = view
+        let known = self.place.and_then(|(pool, server)| {
+            let weight = self.config.pools.get(pool)?.servers.get(server)?.weight;
+            Some((operations.roster.view(pool, server)?, weight))
+        });
+        let (view, weight) = known
             .ok_or_else(|| format!("no server {pool}/{server}; the servers are in: show pools"))?;
         Ok(match condition {
-            Condition::Up => view.is_up(),
-            Condition::Down => !view.is_up(),
+            Condition::Up => view.takes_requests(weight),
+            Condition::Down => !view.takes_requests(weight),
             Condition::Unused => {
                 let subject = Subject::Server(pool.to_owned(), server.to_owned());
                 operations.registry.under_way(&subject) == 0

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 
 use tidegate_base::{Id, Moment, Slab};
 use tidegate_gate::access::Cause;
+use tidegate_gate::denial::Denial;
 use tidegate_lua::{OperationId, Response, SocketId};
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::{BodyLength, ResponseHead};
@@ -511,9 +512,11 @@ impl Worker {
         id: Id<InternalRequest>,
         answer: &Answer<'_>,
     ) {
-        debug_assert!(matches!(answer, Answer::Error { .. }), "only errors answer own requests");
-        if let Answer::Error { status, .. } = answer {
+        // A denial: the queue of the pool is full.
+        if let Answer::Error { status, .. } | Answer::Denied(Denial { status, .. }) = answer {
             self.note_answer(Requester::own(id), *status, 0);
+        } else {
+            debug_assert!(false, "only failures answer own requests");
         }
         self.finish_own(reactor, id, false);
     }

@@ -81,6 +81,11 @@ impl View {
         part_of_weight(self.weight.unwrap_or(configured), self.percent())
     }
 
+    /// Whether the server takes requests: it is up, and its weight is not 0.
+    pub(crate) fn takes_requests(&self, configured: u16) -> bool {
+        self.is_up() && self.weight_now(configured) > 0
+    }
+
     /// The state by the operator and the agent: the stricter one counts.
     pub(crate) fn state_now(&self) -> ServerState {
         let states = [Some(self.state), self.agent.as_ref().map(|agent| agent.state.state)];

@@ -11,7 +11,7 @@ use tidegate_wire::http2::frame::{
 };
 
 use crate::speaker::{Speaker, encode_frame, encode_headers, encode_hello};
-use crate::stage::{Scene, scene};
+use crate::stage::{OK, Scene, scene};
 
 /// Steps of an attack until the worker must have ended it.
 const STEPS_MAX: usize = 2000;
@@ -490,6 +490,55 @@ fn calls_of_a_client_that_ends_the_connection_are_cancelled() {
         stage.receive_until(&origin, "\r\n\r\n");
         client.peer.finish();
         stage.until(|_| (origin.was_reset() || origin.is_finished_by_other()).then_some(()));
+    });
+}
+
+#[test]
+fn denials_of_calls_are_errors_of_grpc() {
+    const ROUTES: &str = "h2c = true\n\
+        [[route]]\npath = \"/limited\"\nproxy = \"p\"\nrate = { limit = \"1/1h\" }\n\
+        [[route]]\npath = \"/office\"\nproxy = \"p\"\nallow = [\"192.0.2.0/24\"]\n\
+        [[route]]\npath = \"/closed\"\nproxy = \"p\"\nmaintenance = { retry-after = \"10m\" }\n\
+        [[route]]\npath = \"/secret\"\nproxy = \"p\"\nauth = { ask = \"p\", path = \"/verify\" }\n";
+    scene().listener(ROUTES).run(|stage| {
+        let mut client = Speaker::new(stage);
+        let call = |client: &mut Speaker, path: &str| {
+            client.request("POST", path, true, |fields| {
+                fields.field("content-type", b"application/grpc+proto");
+            })
+        };
+        let first = call(&mut client, "/limited");
+        client.pump(stage.net.now());
+        let origin = stage.accept();
+        stage.receive_until(&origin, "\r\n\r\n");
+        origin.send(OK);
+        assert_eq!(client.wait(stage, first).status, 200);
+        for (path, code, pushback) in
+            [("/limited", 14, Some("360")), ("/office", 7, None), ("/closed", 14, Some("600000\n"))]
+        {
+            let stream = call(&mut client, path);
+            let response = client.wait(stage, stream);
+            let fields = response.fields;
+            assert_eq!((response.status, response.body.len()), (200, 0), "{path}: {fields}");
+            assert!(fields.contains("content-type: application/grpc\n"), "{path}: {fields}");
+            assert!(fields.contains(&format!("grpc-status: {code}\n")), "{path}: {fields}");
+            let field = pushback.map(|value| format!("grpc-retry-pushback-ms: {value}"));
+            let is_there = field.as_ref().is_some_and(|field| fields.contains(field));
+            assert_eq!(is_there, pushback.is_some(), "{path}: {fields}");
+            assert_eq!(fields.contains("pushback"), pushback.is_some(), "{path}: {fields}");
+        }
+        // The response of the server that `auth` asks is passed on as it is; clients derive the code from its status.
+        let stream = call(&mut client, "/secret");
+        client.pump(stage.net.now());
+        let asked = stage.try_accept().unwrap_or(origin);
+        let question = stage.receive_until(&asked, "\r\n\r\n");
+        assert!(question.contains("/verify"), "{question}");
+        asked.send(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 4\r\n\r\nnope");
+        let response = client.wait(stage, stream);
+        assert_eq!((response.status, &*response.body), (401, &b"nope"[..]));
+        // The same routes answer requests of HTTP as such.
+        let stream = client.get("/office");
+        assert_eq!(client.wait(stage, stream).status, 403);
     });
 }
 

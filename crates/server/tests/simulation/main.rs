@@ -58,6 +58,7 @@ mod push_lua_backend;
 mod push_tokens;
 mod push_url_tokens;
 mod push_welcome;
+mod questions;
 mod records;
 mod reload;
 mod run;

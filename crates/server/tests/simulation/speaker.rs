@@ -19,6 +19,8 @@ use crate::stage::Stage;
 pub struct Response {
     /// The status of the final head; 0 before it.
     pub status: u16,
+    /// The fields of the final head, one `name: value` in a line.
+    pub fields: String,
     pub body: Vec<u8>,
     pub has_ended: bool,
     /// The code of RST_STREAM.
@@ -227,6 +229,10 @@ impl Speaker {
                 let response = self.responses.entry(stream).or_default();
                 if !head.is_interim() {
                     response.status = head.status;
+                    for field in head.fields() {
+                        let value = String::from_utf8_lossy(field.value);
+                        response.fields.push_str(&format!("{}: {value}\n", field.name));
+                    }
                     response.has_ended |= ends;
                 }
             }

@@ -18,6 +18,7 @@ impl Worker {
         reactor: &mut R,
         id: Id<Exchange>,
     ) {
+        let now = reactor.now();
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         exchange.preferred = None;
         let Some(hook) = exchange.response_hook.as_deref().copied() else { return };
@@ -36,7 +37,7 @@ impl Worker {
             let digit = |is: bool| if is { b'1' } else { b'0' };
             servers.extend_from_slice(names.server(pool, count).1.as_bytes());
             servers.push(b'\t');
-            servers.push(digit(state.has_room_at(count, tried)));
+            servers.push(digit(state.has_room_at(count, tried, now)));
             servers.push(digit(tried.contains(count)));
             servers.push(b'\n');
             count += 1;

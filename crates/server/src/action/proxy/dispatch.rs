@@ -24,6 +24,7 @@ use crate::log;
 use crate::record::CLIENT_LEFT;
 use crate::requester::Requester;
 use crate::responder::Responder;
+use crate::timers::WorkerTimer;
 use crate::worker::{Work, Worker, WorkerPool};
 
 /// After this many attempts, a shortage that appears during a connect fails the request.
@@ -54,7 +55,7 @@ impl Worker {
         debug_assert!(exchange.attempt.up.is_none(), "a request that has a connection");
         let pool_index = exchange.pool;
         let is_new = exchange.is_new();
-        if is_new && self.pools[usize::from(pool_index)].unserved {
+        if is_new && self.pools[usize::from(pool_index)].must_serve_queue(reactor.now()) {
             self.serve_queue(reactor, pool_index);
         }
         let kept = self.kept_server(id, reactor.now());
@@ -96,6 +97,7 @@ impl Worker {
             }
             Pick::Full => {
                 self.enqueue(reactor, id, QUEUE_FULL);
+                self.note_avoidance(reactor, pool_index);
             }
             Pick::None if was_tried => self.pause(reactor, id),
             Pick::None => {
@@ -246,6 +248,7 @@ impl Worker {
     /// the later ones. Then exchanges permits with other workers.
     pub(crate) fn serve_queue<R: Reactor>(&mut self, reactor: &mut R, pool_index: u16) {
         self.assign_servers(reactor, pool_index);
+        self.note_avoidance(reactor, pool_index);
         self.unmark();
         self.settle_permits(reactor, pool_index);
     }
@@ -266,10 +269,11 @@ impl Worker {
                 self.note_queue_length(pool_index);
                 continue;
             };
-            if !pool.state.has_room_for(exchange.attempts.tried()) {
+            let has_room = pool.state.has_room_for(exchange.attempts.tried(), reactor.now());
+            let kept = self.kept_server(id, reactor.now());
+            if !has_room && kept.is_none() {
                 continue;
             }
-            let kept = self.kept_server(id, reactor.now());
             let pool = &mut self.pools[usize::from(pool_index)];
             let Some(exchange) = self.exchanges.get(id) else { continue };
             let now = reactor.now();
@@ -299,16 +303,41 @@ impl Worker {
         }
     }
 
+    /// While exchanges wait in the queue of a pool, sets the time at which a server that has failed is no longer avoided.
+    fn note_avoidance<R: Reactor>(&mut self, reactor: &mut R, pool_index: u16) {
+        let pool = &mut self.pools[usize::from(pool_index)];
+        pool.avoided_until = match pool.queue.is_empty() {
+            true => Moment::NEVER,
+            false => pool.state.avoidance_end(reactor.now()),
+        };
+        if pool.avoided_until < self.avoided_until {
+            self.avoided_until = pool.avoided_until;
+            WorkerTimer::Avoidance.set(reactor, self.avoided_until);
+        }
+    }
+
+    /// `WorkerTimer::Avoidance` has expired: servers that have failed may get the requests that wait.
+    pub(crate) fn avoidance_ended<R: Reactor>(&mut self, reactor: &mut R) {
+        let now = reactor.now();
+        self.avoided_until = Moment::NEVER;
+        for pool_index in 0..self.pools.len() as u16 {
+            match self.pools[usize::from(pool_index)].avoided_until <= now {
+                true => self.serve_queue(reactor, pool_index),
+                false => self.note_avoidance(reactor, pool_index),
+            }
+        }
+    }
+
     /// Whether no exchange that arrived before `id` waits and could use `server`. Examined in debug builds for
     /// each attempt, so that every simulation checks it.
-    fn is_next_for(&self, id: Id<Exchange>, server: usize) -> bool {
+    fn is_next_for(&self, id: Id<Exchange>, server: usize, now: Moment) -> bool {
         let Some(exchange) = self.exchanges.get(id) else { return true };
         let pool = &self.pools[usize::from(exchange.pool)];
         let waiting = core::iter::successors(pool.queue.front(), |&other| pool.queue.after(other));
         let mut earlier = waiting
             .filter_map(|other| self.exchanges.get(other))
             .take_while(|other| other.arrival < exchange.arrival);
-        !earlier.any(|other| pool.state.has_room_at(server, other.attempts.tried()))
+        !earlier.any(|other| pool.state.has_room_at(server, other.attempts.tried(), now))
     }
 
     /// Sends the exchange's request to `server`, over an idle connection if that is safe, and removes the
@@ -322,7 +351,10 @@ impl Worker {
         id: Id<Exchange>,
         server: usize,
     ) -> Result<(), Shortage> {
-        debug_assert!(self.is_next_for(id, server), "a request overtook an earlier one");
+        debug_assert!(
+            self.is_next_for(id, server, reactor.now()),
+            "a request overtook an earlier one"
+        );
         let Some(exchange) = self.exchanges.get_mut(id) else { return Ok(()) };
         let pool_index = exchange.pool;
         let pool = &mut self.pools[usize::from(pool_index)];
@@ -731,12 +763,14 @@ impl Worker {
             Stage::Tunnel => return self.tunnel_due(reactor, id),
             Stage::Authorizing => return self.fail(reactor, id, NO_PASSWORD_RESULT),
             Stage::Queued if exchange.exceeds_queue => return self.permit_due(reactor, id),
+            Stage::Queued => {}
+            // The deadline may be an earlier one of the client or of the queue. A body that is expected, and the
+            // connection to a server, have their own deadlines.
             Stage::Buffering
-            | Stage::Queued
             | Stage::Connecting
             | Stage::ExpectResponse
             | Stage::ExpectBody
-            | Stage::ExpectRequestEnd => {}
+            | Stage::ExpectRequestEnd => return,
         }
         let to = exchange.requester;
         self.blame(to, Cause::QueueTimeout, QUEUE_TIMEOUT.text);
@@ -747,6 +781,11 @@ impl Worker {
 }
 
 impl WorkerPool {
+    /// Whether an exchange in the queue may be able to use a server that it could not use before.
+    fn must_serve_queue(&self, now: Moment) -> bool {
+        self.unserved || self.avoided_until <= now
+    }
+
     /// Whether the request of an exchange may be sent again, also by the budget of the pool in one of `workers` workers.
     fn may_retry(
         &self,

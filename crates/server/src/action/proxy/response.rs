@@ -41,7 +41,9 @@ impl Worker {
         let (pool, server, to) = (exchange.pool, exchange.attempt.server, exchange.requester);
         let is_tcp = exchange.facts.is_tcp;
         self.note_connected(to, reactor.now());
-        self.pools[usize::from(pool)].state.note_connect_success(usize::from(server));
+        if self.pools[usize::from(pool)].state.note_connect_success(usize::from(server)) {
+            self.note_unserved(pool);
+        }
         if is_tcp {
             self.note_result((pool, server), (false, None), reactor.now());
             return self.begin_tcp_tunnel(reactor, id);

@@ -43,7 +43,7 @@ impl Worker {
         let exchange = self.exchanges.get(id)?;
         let state = &self.pools[usize::from(exchange.pool)].state;
         if let Some(server) = exchange.preferred.map(usize::from)
-            && state.has_room_at(server, exchange.attempts.tried())
+            && state.has_room_at(server, exchange.attempts.tried(), now)
         {
             return Some(server);
         }
@@ -83,7 +83,7 @@ impl Worker {
         let server = usize::from(up.server);
         let state = &self.pools[usize::from(exchange.pool)].state;
         let usable = up.pool == exchange.pool && !exchange.attempts.needs_fresh();
-        (usable && state.has_room_at(server, exchange.attempts.tried())).then_some(server)
+        (usable && state.can_continue(server, exchange.attempts.tried())).then_some(server)
     }
 
     /// Notes that a request with the key of the exchange is sent to `server`.

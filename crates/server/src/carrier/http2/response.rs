@@ -29,14 +29,17 @@ impl Worker {
         stream.progress = Progress::Ended;
         let is_head = stream.is_head;
         let of_call;
-        let answer = match *answer {
-            Answer::Error { status, text } | Answer::Denied(Denial { status, text, .. })
-                if stream.is_call =>
-            {
-                of_call = Answer::CallError { status, text };
+        let error = match *answer {
+            Answer::Error { status, text } => Some(Denial::new(status, text)),
+            Answer::Denied(denial) => Some(denial),
+            _ => None,
+        };
+        let answer = match error.filter(|_| stream.is_call) {
+            Some(Denial { status, text, retry_after, .. }) => {
+                of_call = Answer::CallError { status, text, retry_after };
                 &of_call
             }
-            _ => answer,
+            None => answer,
         };
         let context = self.settings.answer_context(self.date.as_bytes(), is_head);
         let filters =
