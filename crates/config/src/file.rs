@@ -222,6 +222,9 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
     let traces = traces::read(file, server.trace.as_mut(), notes);
     let pools = pools::read(file, notes);
     let resolver = resolver::read(file, notes);
+    if resolver.is_none() {
+        resolver::check_absent(&pools, notes);
+    }
     let tables = count_tables::read(file, notes);
     let listeners = listeners::read(file, &pools, &tables, notes);
     let websocket = websocket::read(file, WebSocket::default(), notes);

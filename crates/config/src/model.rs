@@ -36,6 +36,7 @@ mod sticky;
 mod tcp;
 mod text_map;
 mod traces;
+mod upstream;
 
 pub use crate::lua::{LuaApp, LuaLayer, LuaSetting};
 pub use crate::push::{
@@ -79,6 +80,7 @@ pub use sticky::{SameSite, Stay, Sticky};
 pub use tcp::Forward;
 pub use text_map::{KEY_BYTES_MAX, MapEntry, MapFault, MapKind, TextMap, ValueMap, entries_max};
 pub use traces::Traces;
+pub use upstream::{SLOTS_MAX, ServerAddress, Slot, SlotSource, Upstream};
 
 /// A whole configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -764,30 +766,6 @@ pub enum HashKey {
     Path,
     /// The client's address.
     ClientAddress,
-}
-
-/// A server of a pool (upstream).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Upstream {
-    /// The address of the server.
-    pub address: ServerAddress,
-    /// Share of the requests relative to the other servers; 0 drains the server: it gets no new requests.
-    pub weight: u16,
-    /// Maximum number of connections of the process in use at once; `None`: unlimited.
-    pub connections_max: Option<u32>,
-    /// Whether the server gets requests only if no other one is available.
-    pub backup: bool,
-}
-
-/// The address of a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ServerAddress {
-    /// An IP address and a port.
-    Ip(core::net::SocketAddr),
-    /// A name, resolved at start and at each reload, and a port.
-    Name(String, u16),
-    /// The path of a unix socket.
-    Unix(String),
 }
 
 /// Timeouts for servers.

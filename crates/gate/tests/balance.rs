@@ -16,7 +16,7 @@ const WAYS: [Balance; 4] =
 
 fn upstream(number: u16, weight: u16, connections_max: Option<u32>) -> Upstream {
     let address = ServerAddress::Name(format!("server-{number}"), 8000);
-    Upstream { address, weight, connections_max, backup: false }
+    Upstream { weight, connections_max, ..Upstream::at(address) }
 }
 
 fn pool(balance: Balance, servers: Vec<Upstream>) -> Pool {
@@ -376,7 +376,7 @@ fn with_backups(balance: &Balance, all: u16, backups: u16) -> PoolState {
 }
 
 fn status(is_up: bool, weight: Option<u16>) -> ServerStatus {
-    ServerStatus { since: 0, is_up, weight, percent: 100 }
+    ServerStatus { since: 0, is_up, weight, percent: 100, is_backup: false }
 }
 
 #[test]

@@ -328,7 +328,13 @@ impl Worker {
         limits: WorkerLimits,
         seed: u64,
     ) -> Self {
-        let pools = snapshot.config.pools.iter().map(|pool| WorkerPool::new(pool, seed)).collect();
+        let mut pools: Vec<WorkerPool> =
+            snapshot.config.pools.iter().map(|pool| WorkerPool::new(pool, seed)).collect();
+        for (pool, servers) in pools.iter_mut().zip(snapshot.addresses.iter()) {
+            for (at, addresses) in servers.iter().enumerate() {
+                pool.state.set_addressed(at, !addresses.is_empty());
+            }
+        }
         // As many as all connections may open: a client with many streams takes none from the others.
         let streams_max = limits.exchanges_max.saturating_mul(STREAMS_DEFAULT as usize);
         accounts.set_hubs(snapshot.hubs.len());

@@ -349,6 +349,9 @@ impl Text {
         let known: Known = places
             .filter_map(|(at, server)| {
                 let view = operations.roster.view(at, server)?;
+                if view.is_empty_slot() {
+                    return None;
+                }
                 let weight = view.weight_now(config.pools[at].servers[server].weight);
                 let (pool, server) = names.server(at, server);
                 let labels = format!("{},{}", label("pool", pool), label("server", server));

@@ -39,6 +39,7 @@ mod python_origin;
 mod requests;
 mod restart;
 mod server_names;
+mod server_templates;
 mod set_certificates;
 mod streaming;
 mod tcp;

@@ -525,7 +525,10 @@ impl Worker {
         counters.upstream_connects.add(1);
         let addresses = &self.addresses[usize::from(pool)][server];
         let preferred = self.pools[usize::from(pool)].preferred_address[server];
-        let address = &addresses[preferred % addresses.len()];
+        // A server without an address is never chosen.
+        let Some(address) = addresses.get(preferred % addresses.len().max(1)) else {
+            return Err(Shortage::Slots);
+        };
         let settings = self.settings.newest().pool(pool);
         let begun = match &settings.tls {
             None => reactor.connect(address),
