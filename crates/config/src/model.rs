@@ -75,7 +75,7 @@ pub use resolver::{Families, Hold, Resolver};
 pub use retry_on::{RETRY_STATUSES, RetryOn};
 pub use reuse::{Reuse, Unretriable};
 pub use route_timeouts::RouteTimeouts;
-pub use server::Server;
+pub use server::{Overload, Server};
 pub use sticky::{SameSite, Stay, Sticky};
 pub use tcp::Forward;
 pub use text_map::{KEY_BYTES_MAX, MapEntry, MapFault, MapKind, TextMap, ValueMap, entries_max};
@@ -512,6 +512,8 @@ pub struct ClientTimeouts {
 /// `[[route]]`: selects requests and defines what happens to them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
+    /// Whether its requests may be refused while the worker is overloaded.
+    pub shed: bool,
     /// Index of the only listener that the route applies to; `None`: all listeners.
     pub listener: Option<usize>,
     /// The hosts that match; empty: any host.
@@ -779,6 +781,8 @@ pub struct ServerTimeouts {
     pub body: Span,
     /// Time in the queue for a server; then a 503 response.
     pub queue: Span,
+    /// The same, if the queue was not empty for as long as `queue`; `None`: `queue`.
+    pub queue_standing: Option<Span>,
     /// Time without a byte in either direction of a tunnel; then both connections are closed.
     pub tunnel: Span,
 }
@@ -843,6 +847,7 @@ impl Default for ServerTimeouts {
             response_head: Span::from_secs(60),
             body: Span::from_secs(60),
             queue: Span::from_secs(10),
+            queue_standing: None,
             tunnel: Span::from_secs(3600),
         }
     }

@@ -123,6 +123,7 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
         times.set_duration("response-head", &mut pool.timeouts.response_head, notes);
         times.set_duration("body", &mut pool.timeouts.body, notes);
         times.set_duration("queue", &mut pool.timeouts.queue, notes);
+        times.set_timeout("queue-standing", &mut pool.timeouts.queue_standing, notes);
         times.set_duration("tunnel", &mut pool.timeouts.tunnel, notes);
     }
     if let Some(reuse) = table.open_table("reuse", notes) {

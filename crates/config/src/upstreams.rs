@@ -113,6 +113,9 @@ impl Template {
 /// Reads the address of a server, or the name of a template.
 fn read_place(table: &Table<'_>, notes: &mut Notes) -> Option<(ServerAddress, Option<Template>)> {
     let (address, srv) = (table.text("address", notes), table.text("srv", notes));
+    let mut count = 0_u16;
+    table.set_number("slots", &mut count, notes);
+    let prefix = table.text("prefix", notes);
     let has = |key: &str| table.value(key).is_some();
     match (has("address"), has("srv")) {
         (false, false) => {
@@ -129,8 +132,6 @@ fn read_place(table: &Table<'_>, notes: &mut Notes) -> Option<(ServerAddress, Op
         }
         (true, false) | (false, true) => {}
     }
-    let mut count = 0_u16;
-    table.set_number("slots", &mut count, notes);
     let (source, name) = match (address, srv) {
         (Some(text), _) => {
             let address = read_address("address", &text, notes)?;
@@ -165,17 +166,19 @@ fn read_place(table: &Table<'_>, notes: &mut Notes) -> Option<(ServerAddress, Op
         notes.error(note.help("add slots = 10: at most this many servers are used"));
         return None;
     }
-    let prefix = read_prefix(table, &source, notes)?;
+    let prefix = read_prefix(prefix, &source, notes)?;
     let template = Template { source: Arc::new(source), prefix, count };
     // Stands for the slots.
     let slot = template.slots(&Upstream::at(ServerAddress::Unix(String::new()))).into_iter().next();
     Some((slot?.address, Some(template)))
 }
 
-fn read_prefix(table: &Table<'_>, source: &SlotSource, notes: &mut Notes) -> Option<Arc<str>> {
-    let Some(text) = table.text("prefix", notes) else {
-        return table.value("prefix").is_none().then(|| format!("{source}#").into());
-    };
+fn read_prefix(
+    stated: Option<Located>,
+    source: &SlotSource,
+    notes: &mut Notes,
+) -> Option<Arc<str>> {
+    let Some(text) = stated else { return Some(format!("{source}#").into()) };
     match pattern::check_name(&text.text) {
         Ok(()) => Some(text.text.into()),
         Err(complaint) => {

@@ -34,6 +34,8 @@ fn presets(path: &str) -> String {
             && path != "[[route]]"
             && inner.path != "[pool.NAME.sticky]"
             && inner.path != "[push.NAME.backend]"
+            // Its presence has an effect.
+            && inner.path != "[server.overload]"
             && !inner.keys.iter().any(|key| matches!(key.preset, Preset::Required))
         {
             let inner = presets(inner.path).trim().replace('\n', ", ");
@@ -619,4 +621,27 @@ fn templates_are_read_as_slots() {
     assert_eq!((slot.number, slot.source.host()), (2, "app:80".to_owned()));
     let ServerAddress::Slot(slot) = &read[3].address else { panic!("{of:?}") };
     assert_eq!(slot.source.host(), "app");
+}
+
+#[test]
+fn overload_is_off_unless_it_is_set() {
+    let read = |server: &str, route: &str, pool: &str| {
+        let text = format!(
+            "{server}\n[[listener]]\nbind = \"127.0.0.1:80\"\n[[route]]\nproxy = \"p\"\n{route}\n\
+             [pool.p]\nservers = [\"10.0.0.1:80\"]\n{pool}\n"
+        );
+        tidegate_config::parse(&text, "the test").expect("it is valid")
+    };
+    let plain = read("", "", "");
+    assert_eq!(plain.server.overload, None);
+    assert_eq!((plain.routes[0].shed, plain.pools[0].timeouts.queue_standing), (true, None));
+    let set = read(
+        "[server.overload]\nturn-target = \"5ms\"",
+        "shed = false",
+        "timeouts = { queue-standing = \"200ms\" }",
+    );
+    let overload = set.server.overload.expect("it is set");
+    assert_eq!((overload.turn_target.as_millis(), overload.interval.as_millis()), (5, 100));
+    assert!(!set.routes[0].shed);
+    assert_eq!(set.pools[0].timeouts.queue_standing.map(|span| span.as_millis()), Some(200));
 }

@@ -476,10 +476,15 @@ impl PoolState {
         changed
     }
 
-    /// Records whether the name of `server` has an address. A server without one gets no requests.
-    pub fn set_addressed(&mut self, server: usize, has_address: bool) {
-        if let Some(server) = self.servers.get_mut(server) {
-            server.has_address = has_address;
+    /// Records which servers have addresses. A server without one has no weight, so that the others share the requests evenly.
+    pub fn note_addresses(&mut self, has_address: impl Fn(usize) -> bool, now: Moment) {
+        let mut is_changed = false;
+        for (index, server) in self.servers.iter_mut().enumerate() {
+            let has_address = has_address(index);
+            is_changed |= core::mem::replace(&mut server.has_address, has_address) != has_address;
+        }
+        if is_changed {
+            self.weigh(now);
         }
     }
 
@@ -815,9 +820,12 @@ impl Server {
         }
     }
 
-    /// The weight that the server has unless it just came up, in hundredths if a server of the pool has a part of its
+    /// The weight that the server has unless it has no address or just came up, in hundredths if a server of the pool has a part of its
     /// weight.
     fn full_weight(&self, is_partial: bool) -> u32 {
+        if !self.has_address {
+            return 0;
+        }
         let weight = self.set.map_or(self.configured, u32::from);
         weight * if is_partial { u32::from(self.percent) } else { 1 }
     }

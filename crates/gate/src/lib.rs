@@ -50,6 +50,7 @@ pub mod name_book;
 pub mod name_servers;
 pub mod name_set;
 pub mod named;
+pub mod overload;
 pub mod parameters;
 pub mod path;
 pub mod path_parameters;

@@ -96,6 +96,11 @@ impl Configuration {
     }
 }
 
+/// Whether a server of a pool has an address.
+pub(crate) fn has_address(pool: &[Vec<Address>], server: usize) -> bool {
+    pool.get(server).is_none_or(|addresses| !addresses.is_empty())
+}
+
 /// The names of the servers, with their addresses.
 fn names_of(arranged: &Arranged, addresses: &Addresses) -> Names {
     let mut names = Names::new();
@@ -132,9 +137,7 @@ impl Worker {
     pub(crate) fn adopt_addresses<R: Reactor>(&mut self, reactor: &mut R, earlier: &Addresses) {
         let addresses = Arc::clone(&self.addresses);
         for (pool, servers) in self.pools.iter_mut().zip(addresses.iter()) {
-            for (server, addresses) in servers.iter().enumerate() {
-                pool.state.set_addressed(server, !addresses.is_empty());
-            }
+            pool.state.note_addresses(|at| has_address(servers, at), reactor.now());
         }
         for (pool, (before, after)) in earlier.iter().zip(addresses.iter()).enumerate() {
             for (server, (before, after)) in before.iter().zip(after).enumerate() {

@@ -2,7 +2,9 @@
 //! In: nothing. Out: the section `[pool.NAME]`, which `FILE` refers to, and its tables.
 
 use super::Preset::{Absent, Required, Value};
-use super::Shape::{Boolean, Duration, List, Number, OneOf, Size, Table, Text, True, Word};
+use super::Shape::{
+    Boolean, Duration, List, NoNumber, Number, OneOf, Size, Table, Text, True, Word,
+};
 use super::agent::AGENT;
 use super::eject::EJECT;
 use super::health::HEALTH;
@@ -368,6 +370,15 @@ pub static SERVER_TIMEOUTS: Section = Section {
             "Time in the queue for a server. When it expires, the client gets a 503 response.",
             "People do not wait longer than this, and a queue that is not served within this time only \
              grows.",
+        ),
+        key(
+            "queue-standing",
+            OneOf(&[NoNumber("off"), TIMEOUT]),
+            Value("\"off\""),
+            "Time in the queue while it stands: it was not empty for as long as `queue`. A queue that empties takes up bursts; one that \
+             stands only delays every request by its length. When the time expires, the client gets a 503 response with \
+             Retry-After, so that the others are served in time.",
+            "Only the operator knows how long a response may take to be of use. A tenth of `queue` is a good start.",
         ),
         key(
             "tunnel",

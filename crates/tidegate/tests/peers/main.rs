@@ -29,6 +29,7 @@ mod names;
 mod nginx_origin;
 mod operators;
 mod origins;
+mod overload;
 mod passwords;
 mod process;
 mod proxies;
