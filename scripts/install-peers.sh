@@ -6,7 +6,7 @@ set -euo pipefail
 declare -A package=(
   [curl]=curl [wrk]=wrk [h2load]=nghttp2-client [nghttpd]=nghttp2-server [nginx]=nginx-light [haproxy]=haproxy [openssl]=openssl
   [chromium]=chromium [man]=man-db
-  [ip]=iproute2 [tc]=iproute2
+  [ip]=iproute2 [tc]=iproute2 [dnsmasq]=dnsmasq-base
 )
 missing=()
 for program in "${!package[@]}"; do

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use tidegate_base::Address;
 
-use crate::model::{Action, Bind, Config, Forward, LuaApp, Pool, ServerAddress, Upstream};
+use crate::model::{Action, Bind, Config, Forward, LuaApp, Pool, Upstream};
 
 /// Maximum number of indexes of one kind.
 pub const INDEXES_MAX: usize = u16::MAX as usize;
@@ -495,9 +495,5 @@ pub(crate) fn bind_key(bind: &Bind) -> String {
 }
 
 pub(crate) fn server_key(server: &Upstream) -> String {
-    match &server.address {
-        ServerAddress::Ip(address) => address.to_string(),
-        ServerAddress::Name(name, port) => format!("{name}:{port}"),
-        ServerAddress::Unix(path) => format!("unix:{path}"),
-    }
+    server.address.to_string()
 }

@@ -23,7 +23,7 @@ use crate::loops;
 use crate::lua;
 use crate::map_gaps;
 use crate::maps::{self, Maps};
-use crate::model::{Config, Origins, Server, WebSocket};
+use crate::model::{Config, Origins, Overload, Server, WebSocket};
 use crate::pattern;
 use crate::pools::{self, Pools};
 use crate::push;
@@ -222,6 +222,9 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
     let traces = traces::read(file, server.trace.as_mut(), notes);
     let pools = pools::read(file, notes);
     let resolver = resolver::read(file, notes);
+    if resolver.is_none() {
+        resolver::check_absent(&pools, notes);
+    }
     let tables = count_tables::read(file, notes);
     let listeners = listeners::read(file, &pools, &tables, notes);
     let websocket = websocket::read(file, WebSocket::default(), notes);
@@ -306,6 +309,12 @@ fn read_server(file: &Table<'_>, notes: &mut Notes) -> Server {
         drain.set_duration("reload", &mut server.drain.reload, notes);
         drain.set_duration("upgrade", &mut server.drain.upgrade, notes);
     }
+    server.overload = table.open_table("overload", notes).map(|table| {
+        let mut overload = Overload::default();
+        table.set_duration("turn-target", &mut overload.turn_target, notes);
+        table.set_duration("interval", &mut overload.interval, notes);
+        overload
+    });
     table.set_bound("connections-max", &mut server.connections_max, notes);
     if let Some(name) = table.text("server-name", notes) {
         let good = |c: char| c.is_ascii_graphic() || c == ' ';

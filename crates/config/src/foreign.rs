@@ -730,8 +730,15 @@ const ENTRIES: &[Entry] = &[
     (
         "[pool.NAME.servers]",
         &["resolve", "resolver", "resolvers", "dns"],
-        "remove it: names are resolved at start and at each reload",
+        "remove it: names are resolved at start, at each reload, and again as [resolver] states",
     ),
+    (
+        "[pool.NAME.servers]",
+        &["server-template", "template", "servers-max", "count", "service"],
+        "write { address = \"app.internal:8000\", slots = 10 } for the addresses of a name, or { srv = \"_http._tcp.app.internal\", \
+         slots = 10 } for SRV records",
+    ),
+    ("[pool.NAME.servers]", &["init-addr"], "write at-start = \"optional\""),
     ("[pool.NAME.servers]", &["agent", "agent-check", "agent-port"], AGENT_HELP),
     ("[pool.NAME]", &["agent-check", "agent-port", "agent-inter"], AGENT_HELP),
     (

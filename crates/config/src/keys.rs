@@ -90,6 +90,7 @@ mod listener;
 mod log;
 mod lua;
 mod mirror;
+mod overload;
 mod pool;
 mod push;
 mod push_backend;
@@ -125,6 +126,7 @@ pub use log::{ACCESS, LOG};
 pub(crate) use lua::{DICTIONARY, QUEUE};
 pub use lua::{HOOKS, LUA, LUA_PHASES};
 pub use mirror::MIRROR;
+pub use overload::OVERLOAD;
 pub use pool::{BALANCE, POOL, POOL_HTTP2, REUSE, SERVER_TIMEOUTS, UPSTREAM};
 pub use push::{NAMESPACE, PUSH, ROUTE_PUSH};
 pub use push_backend::BACKEND;
@@ -314,7 +316,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 63, "{paths:?}");
+        assert_eq!(paths.len(), 64, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

@@ -76,6 +76,7 @@ mod tls;
 mod traces;
 mod units;
 mod unreachable_routes;
+mod upstreams;
 pub mod user_name;
 mod websocket;
 mod words;

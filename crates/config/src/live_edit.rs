@@ -292,7 +292,7 @@ fn compare_servers(
 /// The message says what is wrong, and what is allowed.
 pub fn parse_server(address: &str, mut options: &[&str]) -> Result<Upstream, String> {
     let address = parse_address(address)?;
-    let mut server = Upstream { address, weight: 1, connections_max: None, backup: false };
+    let mut server = Upstream::at(address);
     loop {
         options = match options {
             [] => return Ok(server),
@@ -354,7 +354,10 @@ pub fn parse_address(text: &str) -> Result<ServerAddress, String> {
         ServerAddress::Unix(path) if !path.starts_with('/') => {
             Err(format!("the address cannot be {text:?}: the path must begin with /"))
         }
-        ServerAddress::Unix(_) | ServerAddress::Ip(_) | ServerAddress::Name(..) => Ok(address),
+        ServerAddress::Unix(_)
+        | ServerAddress::Ip(_)
+        | ServerAddress::Name(..)
+        | ServerAddress::Slot(_) => Ok(address),
     }
 }
 
@@ -414,8 +417,7 @@ fn listed(names: impl Iterator<Item = String>) -> String {
 }
 
 fn key_of(address: &ServerAddress) -> String {
-    let address = address.clone();
-    server_key(&Upstream { address, weight: 1, connections_max: None, backup: false })
+    address.to_string()
 }
 
 /// Refuses an address that a server of the pool has, or that the pool cannot use.
@@ -423,12 +425,23 @@ fn check_address(pool: &Pool, address: &ServerAddress) -> Result<(), String> {
     if pool.servers.iter().any(|server| server.address == *address) {
         return Err(format!("server {}/{} exists already", pool.name, key_of(address)));
     }
-    match (address, &pool.agent) {
-        (ServerAddress::Unix(_), Some(_)) => Err(format!(
+    match matches!(address, ServerAddress::Unix(_)) && pool.agent.is_some() {
+        true => Err(format!(
             "pool {:?} has an `agent`, which listens on a port of its server's address; a server at a unix socket has no port",
             pool.name
         )),
-        (ServerAddress::Unix(_) | ServerAddress::Ip(_) | ServerAddress::Name(..), _) => Ok(()),
+        false => Ok(()),
+    }
+}
+
+/// Refuses to edit a slot of a template.
+fn check_fixed(pool: &Pool, at: usize) -> Result<(), String> {
+    match &pool.servers[at].address {
+        ServerAddress::Slot(slot) => Err(format!(
+            "server {}/{} is a slot for an address of {}; help: `set server` takes it out of service",
+            pool.name, pool.servers[at].address, slot.source
+        )),
+        ServerAddress::Ip(_) | ServerAddress::Name(..) | ServerAddress::Unix(_) => Ok(()),
     }
 }
 
@@ -440,6 +453,7 @@ fn add_server(pool: &mut Pool, server: &Upstream) -> Result<bool, String> {
 
 fn remove_server(pool: &mut Pool, key: &str) -> Result<bool, String> {
     let at = find_server(pool, key)?;
+    check_fixed(pool, at)?;
     let mut others = pool.servers.iter().enumerate().filter(|(index, _)| *index != at);
     if !others.any(|(_, server)| server.weight > 0) {
         return Err(format!(
@@ -457,6 +471,7 @@ fn set_address(pool: &mut Pool, key: &str, address: &ServerAddress) -> Result<bo
     if pool.servers[at].address == *address {
         return Ok(false);
     }
+    check_fixed(pool, at)?;
     check_address(pool, address)?;
     pool.servers[at].address = address.clone();
     Ok(true)

@@ -11,7 +11,7 @@ use core::ops::Range;
 use crate::listeners::Listeners;
 use crate::model::{
     Action, Bind, HeaderTest, HostPattern, Listener, NamedTest, PathPattern, Placeholder, Redirect,
-    RedirectPiece, Route, Segment, ServerAddress,
+    RedirectPiece, Route, Segment, ServerAddress, SlotSource,
 };
 use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes};
@@ -81,6 +81,7 @@ pub(crate) fn check(
         let is_https = |address: &ServerAddress| match address {
             ServerAddress::Ip(address) => address.port() == 443,
             ServerAddress::Name(_, port) => *port == 443,
+            ServerAddress::Slot(slot) => matches!(*slot.source, SlotSource::Name(_, 443)),
             ServerAddress::Unix(_) => false,
         };
         // Connections that are forwarded as they are may use TLS.

@@ -36,6 +36,7 @@ mod sticky;
 mod tcp;
 mod text_map;
 mod traces;
+mod upstream;
 
 pub use crate::lua::{LuaApp, LuaLayer, LuaSetting};
 pub use crate::push::{
@@ -74,11 +75,12 @@ pub use resolver::{Families, Hold, Resolver};
 pub use retry_on::{RETRY_STATUSES, RetryOn};
 pub use reuse::{Reuse, Unretriable};
 pub use route_timeouts::RouteTimeouts;
-pub use server::Server;
+pub use server::{Overload, Server};
 pub use sticky::{SameSite, Stay, Sticky};
 pub use tcp::Forward;
 pub use text_map::{KEY_BYTES_MAX, MapEntry, MapFault, MapKind, TextMap, ValueMap, entries_max};
 pub use traces::Traces;
+pub use upstream::{SLOTS_MAX, ServerAddress, Slot, SlotSource, Upstream};
 
 /// A whole configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -510,6 +512,8 @@ pub struct ClientTimeouts {
 /// `[[route]]`: selects requests and defines what happens to them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
+    /// Whether its requests may be refused while the worker is overloaded.
+    pub shed: bool,
     /// Index of the only listener that the route applies to; `None`: all listeners.
     pub listener: Option<usize>,
     /// The hosts that match; empty: any host.
@@ -766,30 +770,6 @@ pub enum HashKey {
     ClientAddress,
 }
 
-/// A server of a pool (upstream).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Upstream {
-    /// The address of the server.
-    pub address: ServerAddress,
-    /// Share of the requests relative to the other servers; 0 drains the server: it gets no new requests.
-    pub weight: u16,
-    /// Maximum number of connections of the process in use at once; `None`: unlimited.
-    pub connections_max: Option<u32>,
-    /// Whether the server gets requests only if no other one is available.
-    pub backup: bool,
-}
-
-/// The address of a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ServerAddress {
-    /// An IP address and a port.
-    Ip(core::net::SocketAddr),
-    /// A name, resolved at start and at each reload, and a port.
-    Name(String, u16),
-    /// The path of a unix socket.
-    Unix(String),
-}
-
 /// Timeouts for servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerTimeouts {
@@ -801,6 +781,8 @@ pub struct ServerTimeouts {
     pub body: Span,
     /// Time in the queue for a server; then a 503 response.
     pub queue: Span,
+    /// The same, if the queue was not empty for as long as `queue`; `None`: `queue`.
+    pub queue_standing: Option<Span>,
     /// Time without a byte in either direction of a tunnel; then both connections are closed.
     pub tunnel: Span,
 }
@@ -865,6 +847,7 @@ impl Default for ServerTimeouts {
             response_head: Span::from_secs(60),
             body: Span::from_secs(60),
             queue: Span::from_secs(10),
+            queue_standing: None,
             tunnel: Span::from_secs(3600),
         }
     }

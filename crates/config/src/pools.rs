@@ -12,17 +12,16 @@ use crate::eject;
 use crate::findings::Owner;
 use crate::health;
 use crate::http2;
-use crate::keys::{POOL, UPSTREAM};
+use crate::keys::POOL;
 use crate::listeners::{refused, unknown_name};
-use crate::model::{
-    Balance, HashKey, Pool, RetryOn, Reuse, ServerAddress, ServerTimeouts, Upstream,
-};
+use crate::model::{Balance, HashKey, Pool, RetryOn, Reuse, ServerTimeouts};
 use crate::pattern::{self, ValueError};
 use crate::report::{Kind, Note, Notes};
 use crate::retry_on;
 use crate::sticky;
-use crate::table::{Located, Table, Value, describe, wrong_type};
+use crate::table::{Located, Table};
 use crate::tls;
+use crate::upstreams;
 
 /// The pools of a file.
 pub(crate) struct Pools {
@@ -109,7 +108,7 @@ fn named(name: String) -> Pool {
 
 fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
     let mut pool = named(name);
-    pool.servers = read_servers(table, notes);
+    pool.servers = upstreams::read(table, notes);
     pool.balance = read_balance(table, notes);
     (pool.sticky, pool.stay) = sticky::read(table, notes);
     table.set_number("retries", &mut pool.retries, notes);
@@ -124,6 +123,7 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
         times.set_duration("response-head", &mut pool.timeouts.response_head, notes);
         times.set_duration("body", &mut pool.timeouts.body, notes);
         times.set_duration("queue", &mut pool.timeouts.queue, notes);
+        times.set_timeout("queue-standing", &mut pool.timeouts.queue_standing, notes);
         times.set_duration("tunnel", &mut pool.timeouts.tunnel, notes);
     }
     if let Some(reuse) = table.open_table("reuse", notes) {
@@ -144,85 +144,6 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
     pool.eject = eject::read(table, notes);
     table.set_duration("slow-start", &mut pool.slow_start, notes);
     pool
-}
-
-fn read_servers(table: &Table<'_>, notes: &mut Notes) -> Vec<Upstream> {
-    let mut servers: Vec<Upstream> = Vec::new();
-    let Some(value) = table.value("servers") else {
-        return servers;
-    };
-    let Some(rows) = value.get_ref().as_array() else {
-        let allowed = POOL.key("servers").map(|key| describe(&key.shape)).unwrap_or_default();
-        notes.error(
-            wrong_type("`servers`", value, &allowed)
-                .help("write it in brackets: servers = [\"127.0.0.1:8000\"]"),
-        );
-        return servers;
-    };
-    if rows.is_empty() {
-        let note = Note::new(Kind::Missing, value.span(), "the pool has no server");
-        notes.error(note.help("add servers = [\"127.0.0.1:8000\"]"));
-        return servers;
-    }
-    for row in rows.iter() {
-        let Some(server) = read_server(row, notes) else {
-            continue;
-        };
-        if servers.iter().any(|other| other.address == server.address) {
-            let note = Note::new(Kind::Duplicate, row.span(), "this server is already in the pool");
-            notes.error(note.help("list it once, with a higher `weight`"));
-        }
-        servers.push(server);
-    }
-    if !servers.is_empty() && servers.iter().all(|server| server.weight == 0) {
-        let note = Note::new(Kind::Conflict, value.span(), "no server has a `weight` above 0");
-        notes.error(
-            note.help("give at least one server weight = 1; otherwise no server is ever chosen"),
-        );
-    }
-    servers
-}
-
-fn read_server(value: &Value<'_>, notes: &mut Notes) -> Option<Upstream> {
-    if let Some(text) = value.get_ref().as_str() {
-        let text = Located { text: text.to_owned(), place: value.span() };
-        let address = read_address("servers", &text, notes)?;
-        return Some(Upstream { address, weight: 1, connections_max: None, backup: false });
-    }
-    if value.get_ref().as_table().is_none() {
-        notes.error(wrong_type("an entry of `servers`", value, "a string or a table"));
-        return None;
-    }
-    let table = Table::open(&UPSTREAM, value, notes)?;
-    let mut weight = 1;
-    table.set_number("weight", &mut weight, notes);
-    let mut connections_max = None;
-    table.set_bound("connections-max", &mut connections_max, notes);
-    let mut backup = false;
-    table.set_flag("backup", &mut backup, notes);
-    let address = read_address("address", &table.text("address", notes)?, notes)?;
-    Some(Upstream { address, weight, connections_max, backup })
-}
-
-fn read_address(key: &str, text: &Located, notes: &mut Notes) -> Option<ServerAddress> {
-    let address = pattern::parse_server(&text.text).and_then(|address| match address {
-        ServerAddress::Unix(path) => {
-            pattern::parse_unix(&notes.resolve(&path)).map(ServerAddress::Unix)
-        }
-        address => Ok(address),
-    });
-    match address {
-        Ok(address) => {
-            if let ServerAddress::Name(name, port) = &address {
-                notes.places.mark(format!("{name}:{port}"), text.place.clone());
-            }
-            Some(address)
-        }
-        Err(complaint) => {
-            notes.error(refused(key, text, complaint));
-            None
-        }
-    }
 }
 
 fn read_balance(table: &Table<'_>, notes: &mut Notes) -> Balance {

@@ -3,8 +3,9 @@
 //! Limits: `NAME_SERVERS_MAX` DNS servers.
 
 use crate::listeners::refused;
-use crate::model::{Hold, Resolver};
+use crate::model::{Hold, Resolver, ServerAddress, SlotSource};
 use crate::pattern;
+use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes};
 use crate::table::Table;
 
@@ -39,6 +40,27 @@ pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Option<Resolver> {
         notes.error(note.help("state a `ttl-max` of at least `ttl-min`"));
     }
     Some(resolver)
+}
+
+/// Notes the servers that need `[resolver]`, which the file does not have.
+pub(crate) fn check_absent(pools: &Pools, notes: &mut Notes) {
+    for (pool, place) in pools.pools.iter().zip(&pools.places) {
+        let srv = pool.servers.iter().find_map(|server| match &server.address {
+            ServerAddress::Slot(slot) => match &*slot.source {
+                SlotSource::Srv(name) => Some(name),
+                SlotSource::Name(..) => None,
+            },
+            ServerAddress::Ip(_) | ServerAddress::Name(..) | ServerAddress::Unix(_) => None,
+        });
+        if let Some(name) = srv {
+            let what = format!(
+                "pool {:?} needs the SRV records of {name}, but there is no [resolver]",
+                pool.name
+            );
+            let note = Note::new(Kind::Missing, place.clone(), what);
+            notes.error(note.help("add [resolver]: the system's resolver cannot find SRV records"));
+        }
+    }
 }
 
 fn read_hold(table: &Table<'_>, notes: &mut Notes) -> Hold {

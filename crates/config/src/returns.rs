@@ -279,7 +279,7 @@ fn is_own(bind: &Bind, server: &ServerAddress) -> bool {
         ServerAddress::Name(name, port) => {
             own.port() == *port && name.eq_ignore_ascii_case("localhost") && is_local(own.ip())
         }
-        ServerAddress::Unix(_) => false,
+        ServerAddress::Unix(_) | ServerAddress::Slot(_) => false,
     }
 }
 

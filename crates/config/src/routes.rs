@@ -117,6 +117,8 @@ pub(crate) fn check_limits<'r>(
 }
 
 fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<Route> {
+    let mut shed = true;
+    table.set_flag("shed", &mut shed, notes);
     let listeners = known.listeners;
     let sets = known.sets;
     let listener = table.text("listener", notes).and_then(|name| {
@@ -186,6 +188,7 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
         websocket,
         handling,
         action,
+        shed,
         is_off: false,
     };
     let name = route_name(&route);

@@ -68,6 +68,17 @@ pub(crate) enum TlsWord {
 
 worded!(TlsWord { "self-signed" => SelfSigned });
 
+/// `at-start` of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtStart {
+    /// The process does not start without an address of the server.
+    Required,
+    /// The server is down until it has an address.
+    Optional,
+}
+
+worded!(AtStart { "required" => Required, "optional" => Optional });
+
 /// The settings of a route that state what it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActionKey {

@@ -34,6 +34,8 @@ fn presets(path: &str) -> String {
             && path != "[[route]]"
             && inner.path != "[pool.NAME.sticky]"
             && inner.path != "[push.NAME.backend]"
+            // Its presence has an effect.
+            && inner.path != "[server.overload]"
             && !inner.keys.iter().any(|key| matches!(key.preset, Preset::Required))
         {
             let inner = presets(inner.path).trim().replace('\n', ", ");
@@ -591,4 +593,55 @@ fn names_are_resolved_as_stated() {
     assert_eq!((resolver.attempts, resolver.udp_payload, resolver.ttl_max.as_secs()), (3, 512, 60));
     assert_eq!(resolver.families, tidegate_config::model::Families::Ipv6);
     assert_eq!(resolver.name_servers[0].to_string(), "10.0.0.2:8600");
+}
+
+#[test]
+fn templates_are_read_as_slots() {
+    let servers = |servers: &str| {
+        let text = format!(
+            "[resolver]\n[[listener]]\nbind = \"127.0.0.1:80\"\n[[route]]\nproxy = \"p\"\n[pool.p]\nservers = [{servers}]\n"
+        );
+        tidegate_config::parse(&text, "the test").expect("it is valid").pools[0].servers.clone()
+    };
+    let names = |all: &[tidegate_config::model::Upstream]| -> Vec<String> {
+        all.iter().map(|server| server.address.to_string()).collect()
+    };
+    let read = servers(
+        "\"10.0.0.1:80\", { address = \"app:80\", slots = 2, weight = 3, connections-max = 9, at-start = \"optional\" }, \
+         { srv = \"_HTTP._tcp.App.\", slots = 1, backup = true }, { address = \"b:1\", slots = 2, prefix = \"web\" }, \"app:80\"",
+    );
+    assert_eq!(
+        names(&read),
+        ["10.0.0.1:80", "app:80#1", "app:80#2", "_http._tcp.app#1", "web1", "web2", "app:80"]
+    );
+    let of = &read[2];
+    assert_eq!((of.weight, of.connections_max, of.may_lack_address), (3, Some(9), true));
+    assert_eq!((read[3].backup, read[3].may_lack_address), (true, false));
+    let ServerAddress::Slot(slot) = &read[2].address else { panic!("{of:?}") };
+    assert_eq!((slot.number, slot.source.host()), (2, "app:80".to_owned()));
+    let ServerAddress::Slot(slot) = &read[3].address else { panic!("{of:?}") };
+    assert_eq!(slot.source.host(), "app");
+}
+
+#[test]
+fn overload_is_off_unless_it_is_set() {
+    let read = |server: &str, route: &str, pool: &str| {
+        let text = format!(
+            "{server}\n[[listener]]\nbind = \"127.0.0.1:80\"\n[[route]]\nproxy = \"p\"\n{route}\n\
+             [pool.p]\nservers = [\"10.0.0.1:80\"]\n{pool}\n"
+        );
+        tidegate_config::parse(&text, "the test").expect("it is valid")
+    };
+    let plain = read("", "", "");
+    assert_eq!(plain.server.overload, None);
+    assert_eq!((plain.routes[0].shed, plain.pools[0].timeouts.queue_standing), (true, None));
+    let set = read(
+        "[server.overload]\nturn-target = \"5ms\"",
+        "shed = false",
+        "timeouts = { queue-standing = \"200ms\" }",
+    );
+    let overload = set.server.overload.expect("it is set");
+    assert_eq!((overload.turn_target.as_millis(), overload.interval.as_millis()), (5, 100));
+    assert!(!set.routes[0].shed);
+    assert_eq!(set.pools[0].timeouts.queue_standing.map(|span| span.as_millis()), Some(200));
 }

@@ -24,6 +24,8 @@ pub(crate) struct Plan {
     pub(crate) server: Vec<(&'static str, Value, usize)>,
     pub(crate) log: Option<(Value, usize)>,
     pub(crate) admin: Option<(String, usize)>,
+    /// `[resolver]`.
+    pub(crate) resolver: Option<Block>,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) pools: Vec<Block>,
     /// Maps, sets and tables.
@@ -63,6 +65,7 @@ impl Plan {
             block.set("bind", bind, line);
             blocks.push(block);
         }
+        blocks.extend(self.resolver.take());
         let mut all: Vec<(Block, String, Option<Vec<Route>>)> = Vec::new();
         for mut listener in core::mem::take(&mut self.listeners) {
             let routes = listener.routes.map(|routes| {

@@ -1,26 +1,22 @@
 //! Picks the server of a pool for a request: random, round-robin, least connections or hash.
 //! In: the load as the worker reports it, random numbers, keys. Out: a server, or the reason why there is none.
 //! Never: connects, reads the clock, shares its state with another worker.
-//! Limits: `RING_POINTS_MAX` points of the hash ring, `TRIED_MAX` servers remembered for a request.
+//! Limits: `RING_POINTS_MAX` points of the hash ring (`hash_ring.rs`), `TRIED_MAX` servers remembered for a request.
 //! Invariant: a picked server is up, untried and below its limit; `in_use` counts the exchanges that
 //! have started and not ended. A server that was removed from the configuration gets no new request of any kind.
 
-use tidegate_base::prng::{hash_bytes, mix64};
+use tidegate_base::prng::mix64;
 use tidegate_base::{Moment, Prng, Span};
 use tidegate_config::arrange::{Generation, ServerLife};
-use tidegate_config::model::{self, Balance, Eject, ServerAddress};
+use tidegate_config::model::{self, Balance, Eject};
 
 use crate::eject::{self, EjectReason, Ejection, Record};
+use crate::hash_ring::{build_ring, identities};
 use crate::permits;
 pub use crate::tried::{TRIED_MAX, Tried};
 
 /// How long a server is avoided after a failed connect, if another server is available.
 pub const AVOID_AFTER_FAILURE: Span = Span::from_secs(1);
-/// Maximum number of points of a pool's hash ring. If the weights require more, each server gets proportionally fewer.
-pub const RING_POINTS_MAX: usize = 1 << 16;
-
-/// Points of the ring for each unit of weight. With 160, the shares of equal servers differ by about a tenth.
-const RING_POINTS_PER_WEIGHT: u64 = 160;
 /// Bounded load: a key is not hashed to a server whose load exceeds 5/4 of its fair share
 /// (Mirrokni, Thorup, Zadimoghaddam: "Consistent Hashing with Bounded Loads", 2016).
 const BOUNDED_LOAD_NUMERATOR: u64 = 5;
@@ -58,6 +54,8 @@ pub struct ServerStatus {
     pub weight: Option<u16>,
     /// The part of the weight that the server's agent reports, in percent.
     pub percent: u16,
+    /// Its SRV record makes it a backup.
+    pub is_backup: bool,
 }
 
 /// One server, as one worker sees it.
@@ -74,6 +72,10 @@ struct Server {
     ramps_from: Moment,
     /// It gets requests only while no other server may get them.
     is_backup: bool,
+    /// The settings make it a backup.
+    is_configured_backup: bool,
+    /// Its name has an address.
+    has_address: bool,
     /// The results of its requests, if servers are ejected.
     record: Record,
     /// Exchanges with this server that have started and not ended. At most `in_use_max`.
@@ -173,7 +175,9 @@ impl PoolState {
                 // A weight that an operator has set must not bring a removed server back.
                 (server.set, server.percent) = (None, 100);
             }
-            server.is_backup = fresh.is_backup;
+            let is_marked = server.is_backup && !server.is_configured_backup;
+            server.is_configured_backup = fresh.is_configured_backup;
+            server.is_backup = fresh.is_backup || is_marked;
             if server.life.limit_since != life.limit_since {
                 (server.limit, server.in_use_max) = (fresh.limit, fresh.in_use_max);
                 server.is_over = server.in_use > server.in_use_max;
@@ -426,8 +430,9 @@ impl PoolState {
                 true => status.percent.next_multiple_of(RING_PERCENT_STEP),
                 false => status.percent,
             };
-            let known = (server.up, server.set, server.percent);
-            let is_same = known == (status.is_up, status.weight, percent);
+            let is_backup = server.is_configured_backup || status.is_backup;
+            let known = (server.up, server.set, server.percent, server.is_backup);
+            let is_same = known == (status.is_up, status.weight, percent, is_backup);
             let is_other = server.life.life.since != status.since;
             // A status from before the removal of a server must not bring the server back.
             if is_other || is_same || server.is_gone() {
@@ -438,12 +443,26 @@ impl PoolState {
                 server.record = Record::default();
             }
             (server.up, server.set, server.percent) = (status.is_up, status.weight, percent);
+            server.is_backup = is_backup;
             changed = true;
         }
         if changed {
+            self.has_backups = self.servers.iter().any(|server| server.is_backup);
             self.weigh(now);
         }
         changed
+    }
+
+    /// Records which servers have addresses. A server without one has no weight, so that the others share the requests evenly.
+    pub fn note_addresses(&mut self, has_address: impl Fn(usize) -> bool, now: Moment) {
+        let mut is_changed = false;
+        for (index, server) in self.servers.iter_mut().enumerate() {
+            let has_address = has_address(index);
+            is_changed |= core::mem::replace(&mut server.has_address, has_address) != has_address;
+        }
+        if is_changed {
+            self.weigh(now);
+        }
     }
 
     /// Records whether the connections to `server` take no more requests.
@@ -521,7 +540,7 @@ impl PoolState {
     #[must_use]
     pub fn can_keep(&self, server: usize, now: Moment, tried: &Tried) -> bool {
         let serves = |server: &Server| {
-            let is_up = server.up && !server.is_gone() && server.avoid_until <= now;
+            let is_up = server.is_usable() && server.avoid_until <= now;
             is_up && server.in_use < server.in_use_max
         };
         self.servers.get(server).is_some_and(serves) && !tried.contains(server)
@@ -530,7 +549,7 @@ impl PoolState {
     /// Whether `server` is out of order or was removed, so that its sessions move to another server permanently.
     #[must_use]
     pub fn has_lost(&self, server: usize, now: Moment) -> bool {
-        let is_lost = |server: &Server| !server.up || server.is_gone() || server.avoid_until > now;
+        let is_lost = |server: &Server| !server.is_usable() || server.avoid_until > now;
         self.servers.get(server).is_none_or(is_lost)
     }
 
@@ -776,6 +795,8 @@ impl Server {
             percent: 100,
             ramps_from: Moment::NEVER,
             is_backup: upstream.backup,
+            is_configured_backup: upstream.backup,
+            has_address: true,
             record: Record::default(),
             in_use: 0,
             limit: upstream.connections_max.unwrap_or(u32::MAX),
@@ -789,9 +810,12 @@ impl Server {
         }
     }
 
-    /// The weight that the server has unless it just came up, in hundredths if a server of the pool has a part of its
+    /// The weight that the server has unless it has no address or just came up, in hundredths if a server of the pool has a part of its
     /// weight.
     fn full_weight(&self, is_partial: bool) -> u32 {
+        if !self.has_address {
+            return 0;
+        }
         let weight = self.set.map_or(self.configured, u32::from);
         weight * if is_partial { u32::from(self.percent) } else { 1 }
     }
@@ -816,60 +840,17 @@ impl Server {
         self.life.life.is_gone()
     }
 
+    /// Whether the server is up, has an address, and is in the configuration.
+    fn is_usable(&self) -> bool {
+        self.up && self.has_address && !self.is_gone()
+    }
+
     /// Whether new requests may be sent to the server, apart from its limit. A weight of 0 drains it.
     fn accepts_requests(&self) -> bool {
-        self.up && self.weight > 0 && !self.is_gone()
+        self.is_usable() && self.weight > 0
     }
 
     fn is_open(&self) -> bool {
         self.accepts_requests() && self.in_use < self.in_use_max && !self.is_full
     }
-}
-
-/// Computes the sorted points of the ring. A server's points depend only on its address (and on how many
-/// earlier servers have the same address), so that adding or removing a server moves only the keys that this
-/// server gains or loses.
-fn build_ring(identities: &[u64], weights: &[u32]) -> Vec<(u64, u16)> {
-    let unit = weights.iter().fold(0, |unit, &weight| common_divisor(unit, weight)).max(1);
-    let points_of = |weight: u32| u64::from(weight / unit) * RING_POINTS_PER_WEIGHT;
-    let wanted: u64 = weights.iter().map(|&weight| points_of(weight)).sum();
-    let mut ring = Vec::new();
-    for (index, (&identity, &weight)) in identities.iter().zip(weights).enumerate() {
-        let Ok(owner) = u16::try_from(index) else {
-            break;
-        };
-        let mut points = points_of(weight);
-        if wanted > RING_POINTS_MAX as u64 {
-            points = points * RING_POINTS_MAX as u64 / wanted;
-        }
-        // A server of weight 0 has no point, so that its keys move to other servers.
-        let points = if weight == 0 { 0 } else { points.max(1) };
-        for point in 0..points {
-            let hash = mix64(mix64(identity).wrapping_add(point << 1 | 1));
-            ring.push((hash, owner));
-        }
-    }
-    ring.sort_unstable();
-    ring
-}
-
-/// The identity of each server, from which its points are computed: its address, and how many earlier servers have the same
-/// address.
-fn identities(servers: &[model::Upstream]) -> Vec<u64> {
-    let addresses: Vec<u64> = servers.iter().map(|server| identity(&server.address)).collect();
-    let earlier =
-        |at: usize| addresses[..at].iter().filter(|other| **other == addresses[at]).count();
-    (0..addresses.len()).map(|at| addresses[at].wrapping_add(earlier(at) as u64)).collect()
-}
-
-fn identity(address: &ServerAddress) -> u64 {
-    match address {
-        ServerAddress::Ip(address) => hash_bytes(address.to_string().as_bytes()),
-        ServerAddress::Name(name, port) => hash_bytes(format!("{name}:{port}").as_bytes()),
-        ServerAddress::Unix(path) => hash_bytes(path.as_bytes()),
-    }
-}
-
-fn common_divisor(a: u32, b: u32) -> u32 {
-    if b == 0 { a } else { common_divisor(b, a % b) }
 }

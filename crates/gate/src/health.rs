@@ -61,6 +61,12 @@ impl Health {
         }
     }
 
+    /// The state of a server that was not checked yet, with the same settings.
+    #[must_use]
+    pub const fn anew(self) -> Self {
+        Self { score: self.rise, ..self }
+    }
+
     /// Continues with the counts of an earlier process: its score, `rise` and `fall`. With other settings, only whether the
     /// server is up counts.
     pub fn resume(&mut self, (score, rise, fall): (u32, u32, u32)) {

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use tidegate_base::prng::hash_bytes;
-use tidegate_config::model::{Balance, HashKey, Pool, ServerAddress};
+use tidegate_config::model::{Balance, HashKey, Pool, ServerAddress, SlotSource};
 use tidegate_wire::http1::{encode_field, encode_field_u64, encode_request_line};
 use tidegate_wire::message::{BodyLength, Method};
 
@@ -113,6 +113,10 @@ fn host_of(pool: &Pool) -> Cow<'_, str> {
         },
         Some(ServerAddress::Ip(address)) => address.to_string().into(),
         Some(ServerAddress::Unix(_)) | None => "localhost".into(),
+        Some(ServerAddress::Slot(slot)) => match &*slot.source {
+            SlotSource::Name(name, port) if *port == default_port => name.into(),
+            source @ (SlotSource::Name(..) | SlotSource::Srv(_)) => source.host().into(),
+        },
     }
 }
 

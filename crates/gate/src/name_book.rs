@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 use tidegate_base::{Moment, Span};
 use tidegate_config::model::{Hold, Resolver};
 
+use crate::slots::Marks;
+
 /// Addresses of a name that are used.
 pub const ADDRESSES_MAX: usize = 128;
 /// When a name is resolved again after the first failure in a row; the time doubles with each further failure.
@@ -22,8 +24,19 @@ const SYSTEM_SPAN: Span = Span::from_secs(30);
 /// In place of an end: longer than a process runs.
 const FOREVER: Span = Span::MAX;
 
-/// A host and its port.
+/// A host and its port. The name of SRV records, which state ports themselves, has `SRV_PORT`.
 pub type HostPort = (String, u16);
+/// In place of the port of a name with SRV records. No server has it.
+pub const SRV_PORT: u16 = 0;
+
+/// The name as it is shown.
+#[must_use]
+pub fn text_of((name, port): &HostPort) -> String {
+    match *port {
+        SRV_PORT => name.clone(),
+        port => format!("{name}:{port}"),
+    }
+}
 
 /// The result of a lookup.
 pub type LookedUp = Result<Addresses, Failure>;
@@ -35,6 +48,8 @@ pub struct Addresses {
     pub addresses: Vec<SocketAddr>,
     /// How long they may be kept; `None`: unknown.
     pub seconds: Option<u32>,
+    /// What SRV records state about them.
+    pub marks: Marks,
 }
 
 /// Why a lookup has found no address.
@@ -119,6 +134,8 @@ impl Times {
 /// A name.
 struct Entry {
     addresses: Vec<SocketAddr>,
+    /// What SRV records state about them.
+    marks: Marks,
     /// Addresses that the last answer did not contain, and since when.
     missing: BTreeMap<SocketAddr, Moment>,
     /// When it is resolved; `NEVER` while it is being resolved.
@@ -145,7 +162,7 @@ impl NameBook {
     }
 
     /// Continues with these times, names and addresses. New names, and those whose addresses are other ones now, are resolved soon: it
-    /// is not known for how long the addresses may be kept.
+    /// is not known for how long the addresses may be kept. A name without addresses is lost until it is resolved.
     pub fn follow(
         &mut self,
         times: Times,
@@ -161,13 +178,19 @@ impl NameBook {
         for (name, addresses) in names {
             let entry = self.names.entry(name.clone()).or_insert_with(|| Entry {
                 addresses: addresses.clone(),
+                marks: Marks::new(),
                 missing: BTreeMap::new(),
-                due: now.after(times.ttl_min),
+                due: now.after(match addresses.is_empty() {
+                    true => times.ttl_min.min(RETRY_SPAN_MIN),
+                    false => times.ttl_min,
+                }),
                 failing_since: None,
                 failures: 0,
-                is_lost: false,
+                is_lost: addresses.is_empty(),
             });
-            if entry.addresses != *addresses {
+            if !is_same_set(&entry.addresses, addresses) {
+                entry.is_lost =
+                    addresses.is_empty() || entry.is_lost && !entry.addresses.is_empty();
                 entry.addresses.clone_from(addresses);
                 entry.missing.clear();
                 if entry.due != Moment::NEVER {
@@ -208,6 +231,12 @@ impl NameBook {
         self.names.get(name).map(|entry| (&entry.addresses[..], !entry.is_lost))
     }
 
+    /// What SRV records state about the addresses of a name.
+    #[must_use]
+    pub fn marks(&self, name: &HostPort) -> Option<&Marks> {
+        self.names.get(name).map(|entry| &entry.marks)
+    }
+
     /// A lookup has ended. `random` varies the time of the next one by up to a tenth, so that names are not resolved all at once.
     pub fn note(&mut self, name: &HostPort, found: &LookedUp, now: Moment, random: u64) -> Change {
         let times = self.times;
@@ -217,6 +246,7 @@ impl NameBook {
                 entry.due = now.after(sooner(times.span_of(found.seconds), random));
                 (entry.failing_since, entry.failures) = (None, 0);
                 let is_other = entry.adopt(&found.addresses, times.hold.valid, now);
+                let is_other = entry.adopt_marks(&found.marks) || is_other;
                 match (core::mem::replace(&mut entry.is_lost, false), is_other) {
                     (true, _) => Change::Found,
                     (false, true) => Change::Addresses,
@@ -268,6 +298,22 @@ impl Entry {
         self.addresses = next;
         is_other
     }
+
+    /// Uses what the records of an answer state; addresses that are held keep their marks. Returns whether something has changed.
+    fn adopt_marks(&mut self, found: &Marks) -> bool {
+        let marks = self.addresses.iter().filter_map(|address| {
+            Some((*address, *found.get(address).or_else(|| self.marks.get(address))?))
+        });
+        let next: Marks = marks.collect();
+        let is_other = next != self.marks;
+        self.marks = next;
+        is_other
+    }
+}
+
+/// Whether both lists have the same addresses, in any order. Neither has one twice.
+fn is_same_set(one: &[SocketAddr], other: &[SocketAddr]) -> bool {
+    one.len() == other.len() && one.iter().all(|address| other.contains(address))
 }
 
 /// A time that is shorter by up to a tenth.
@@ -290,7 +336,7 @@ mod tests {
 
     fn found(last: &[u8], seconds: u32) -> LookedUp {
         let addresses = last.iter().copied().map(address).collect();
-        Ok(Addresses { addresses, seconds: Some(seconds) })
+        Ok(Addresses { addresses, seconds: Some(seconds), marks: Marks::new() })
     }
 
     fn at(seconds: u64) -> Moment {
@@ -369,6 +415,48 @@ mod tests {
     }
 
     #[test]
+    fn name_without_addresses_is_lost_until_it_is_resolved() {
+        let times = Times::of(Some(&Resolver::default()));
+        let mut book = NameBook::new(times);
+        let names = |addresses: &[u8]| {
+            BTreeMap::from([(name(), addresses.iter().copied().map(address).collect::<Vec<_>>())])
+        };
+        book.follow(times, &names(&[]), at(0));
+        assert_eq!((book.has_lost(), book.next_due(at(1))), (true, Some(name())));
+        assert_eq!(book.note(&name(), &Err(Failure::Timeout), at(1), 0), Change::None);
+        assert_eq!(book.first_due(), at(2));
+        assert_eq!(book.note(&name(), &found(&[1, 2], 60), at(2), 0), Change::Found);
+        assert_eq!((book.has_lost(), book.first_due()), (false, at(62)));
+        // The same addresses in another order are not resolved again; a reload that has found addresses ends the loss.
+        book.follow(times, &names(&[2, 1]), at(3));
+        assert_eq!(book.first_due(), at(62));
+        book.follow(times, &names(&[]), at(3));
+        assert!(book.has_lost());
+        book.follow(times, &names(&[1]), at(4));
+        assert_eq!((book.has_lost(), book.first_due()), (false, at(5)));
+    }
+
+    #[test]
+    fn other_weights_are_a_change_and_held_addresses_keep_theirs() {
+        let mut resolver = Resolver::default();
+        resolver.hold.valid = Span::from_secs(10);
+        let mut book = book(&resolver);
+        let with = |all: &[(u8, u16)]| {
+            let marks = all.iter().map(|(last, weight)| {
+                (address(*last), crate::slots::Mark { priority: 1, weight: *weight })
+            });
+            let addresses = all.iter().map(|(last, _)| address(*last)).collect();
+            Ok(Addresses { addresses, seconds: Some(60), marks: marks.collect() })
+        };
+        assert_eq!(book.note(&name(), &with(&[(1, 5)]), at(1), 0), Change::Addresses);
+        assert_eq!(book.note(&name(), &with(&[(1, 5)]), at(2), 0), Change::None);
+        assert_eq!(book.note(&name(), &with(&[(1, 6)]), at(3), 0), Change::Addresses);
+        assert_eq!(book.note(&name(), &with(&[(2, 1)]), at(4), 0), Change::Addresses);
+        let marks = book.marks(&name()).expect("it is known");
+        assert_eq!(marks.values().map(|mark| mark.weight).collect::<Vec<_>>(), [6, 1]);
+    }
+
+    #[test]
     fn failed_lookups_are_repeated_ever_later() {
         let mut book = book(&Resolver::default());
         let mut pauses = Vec::new();
@@ -387,7 +475,8 @@ mod tests {
         let unknown = Err(Failure::UnknownName);
         assert_eq!(book.note(&name(), &unknown, at(30), 0), Change::None);
         assert_eq!(book.note(&name(), &unknown, at(30 * 86_400), 0), Change::None);
-        let other = Ok(Addresses { addresses: vec![address(2)], seconds: None });
+        let other =
+            Ok(Addresses { addresses: vec![address(2)], seconds: None, marks: Marks::new() });
         assert_eq!(book.note(&name(), &other, at(31 * 86_400), 0), Change::Addresses);
         book.follow(Times::of(None), &BTreeMap::new(), at(32 * 86_400));
         assert_eq!((book.addresses(&name()), book.first_due()), (None, Moment::NEVER));

@@ -52,6 +52,7 @@ pub fn host_of(host: Option<&str>, server: &ServerAddress) -> String {
         (None, ServerAddress::Ip(address)) => address.to_string(),
         (None, ServerAddress::Name(name, port)) => format!("{name}:{port}"),
         (None, ServerAddress::Unix(_)) => "localhost".to_owned(),
+        (None, ServerAddress::Slot(slot)) => slot.source.host(),
     }
 }
 

@@ -117,11 +117,6 @@ impl Sessions {
 /// By server: a name that depends only on the pool's name and the server's address.
 pub(crate) fn names_of(pool: &Pool) -> Vec<String> {
     let name = |address: &ServerAddress| {
-        let address = match address {
-            ServerAddress::Ip(address) => address.to_string(),
-            ServerAddress::Name(name, port) => format!("{name}:{port}"),
-            ServerAddress::Unix(path) => format!("unix:{path}"),
-        };
         format!("{:016x}", hash_bytes(format!("{}\n{address}", pool.name).as_bytes()))
     };
     pool.servers.iter().map(|server| name(&server.address)).collect()

@@ -16,7 +16,7 @@ const WAYS: [Balance; 4] =
 
 fn upstream(number: u16, weight: u16, connections_max: Option<u32>) -> Upstream {
     let address = ServerAddress::Name(format!("server-{number}"), 8000);
-    Upstream { address, weight, connections_max, backup: false }
+    Upstream { weight, connections_max, ..Upstream::at(address) }
 }
 
 fn pool(balance: Balance, servers: Vec<Upstream>) -> Pool {
@@ -400,7 +400,7 @@ fn with_backups(balance: &Balance, all: u16, backups: u16) -> PoolState {
 }
 
 fn status(is_up: bool, weight: Option<u16>) -> ServerStatus {
-    ServerStatus { since: 0, is_up, weight, percent: 100 }
+    ServerStatus { since: 0, is_up, weight, percent: 100, is_backup: false }
 }
 
 #[test]
@@ -679,4 +679,49 @@ fn pool_never_ejects_more_than_ejected_max() {
     }
     let mut state = weighted(&Balance::Random, &[1, 1]);
     assert!((0..100).all(|_| state.note_result(0, (true, None), NOW).is_none()), "without `eject`");
+}
+
+#[test]
+fn servers_without_addresses_leave_their_share_to_all_others() {
+    for balance in &WAYS {
+        let servers = (0..10).map(|number| upstream(number, 1, None)).collect();
+        let mut state = PoolState::new(&pool(balance.clone(), servers), 7);
+        state.note_addresses(|at| at % 5 == 1, NOW);
+        let (mut prng, none) = (Prng::new(3), Tried::default());
+        let mut counts = [0_u32; 10];
+        for number in 0..1000 {
+            let Pick::Server(server) = state.pick(NOW, &mut prng, key(number), &none) else {
+                panic!("{balance:?}: two servers have addresses");
+            };
+            counts[server] += 1;
+        }
+        let used: Vec<usize> = (0..10).filter(|at| counts[*at] > 0).collect();
+        assert_eq!(used, [1, 6], "{balance:?}");
+        assert!(counts[1].min(counts[6]) > 300, "{balance:?}: {counts:?}");
+        state.note_addresses(|_| false, NOW);
+        assert_eq!(state.pick(NOW, &mut prng, key(1), &none), Pick::None, "{balance:?}");
+    }
+}
+
+#[test]
+fn records_make_servers_backups_until_they_no_longer_do() {
+    let servers = (0..2).map(|number| upstream(number, 1, None)).collect();
+    let mut state = PoolState::new(&pool(Balance::RoundRobin, servers), 7);
+    let marked = |is_backup| ServerStatus { is_backup, ..status(true, None) };
+    assert!(state.apply_server_statuses(&[marked(false), marked(true)], NOW));
+    let mut prng = Prng::new(1);
+    let mut picked = |state: &mut PoolState| -> Vec<Pick> {
+        let mut all: Vec<Pick> =
+            (0..4).map(|_| state.pick(NOW, &mut prng, None, &Tried::default())).collect();
+        all.dedup();
+        all
+    };
+    assert_eq!(picked(&mut state), [Pick::Server(0)]);
+    // A reload with the same settings keeps it.
+    let lives = [ServerLife::default(); 2];
+    let servers = (0..2).map(|number| upstream(number, 1, None)).collect();
+    state.change(&pool(Balance::RoundRobin, servers), &lives, 0, 1);
+    assert_eq!(picked(&mut state), [Pick::Server(0)]);
+    assert!(state.apply_server_statuses(&[marked(false), marked(false)], NOW));
+    assert!(picked(&mut state).len() > 1);
 }

@@ -5,17 +5,22 @@
 //! is idle.
 //! Invariant: a worker uses the addresses that its settings came with, or later ones for the same settings.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidegate_base::Address;
 use tidegate_config::arrange::{Arranged, Generation};
-use tidegate_gate::name_book::HostPort;
+use tidegate_config::model::ServerAddress;
+use tidegate_gate::name_book::text_of;
 use tidegate_reactor::Reactor;
 
 use crate::configuration::Configuration;
 use crate::connection::ServerCarrier;
+use crate::events::{self, EventKind};
+use crate::log;
 use crate::name_follower::Names;
 use crate::resolve::{Addresses, name_of};
+use crate::slots::{fill, socket_addresses, templates};
 use crate::worker::Worker;
 
 impl Configuration {
@@ -25,44 +30,91 @@ impl Configuration {
         self.names.follow(&self.arranged.config, names);
     }
 
+    /// Notes which servers lack an address, and the parts that SRV records state.
+    pub(crate) fn note_names(&self) {
+        self.checks.note_names(&self.name_facts.states(&self.arranged, &self.addresses));
+    }
+
     /// Uses the addresses that were found since the last call. Returns them if the workers must get them.
     pub(crate) fn take_addresses(&mut self) -> Option<(Generation, Arc<Addresses>)> {
         let found = self.names.take()?;
-        let state_of = |pool: usize, server: usize| {
-            let server = &self.arranged.config.pools.get(pool)?.servers.get(server)?.address;
-            found.get(&name_of(server)?)
-        };
         let mut next = (*self.addresses).clone();
-        for (pool, servers) in next.iter_mut().enumerate() {
+        let pools = self.arranged.config.pools.iter().zip(&self.arranged.pools);
+        let mut unplaced = BTreeMap::new();
+        for ((pool, life), servers) in pools.zip(&mut next) {
             for (at, addresses) in servers.iter_mut().enumerate() {
-                let is_gone =
-                    self.arranged.pools.get(pool).is_none_or(|life| life.is_server_gone(at));
-                if let Some((found, _)) = state_of(pool, at).filter(|_| !is_gone) {
-                    *addresses = found.iter().copied().map(Address::Tcp).collect();
+                let ServerAddress::Name(name, port) = &pool.servers[at].address else { continue };
+                let of_name = found.get(&(name.clone(), *port));
+                if let Some(found) = of_name.filter(|_| !life.is_server_gone(at)) {
+                    *addresses = found.addresses.iter().copied().map(Address::Tcp).collect();
                 }
             }
+            for template in templates(pool, life) {
+                // Those of a name that is lost come back into the same slots.
+                let Some(found) = found.get(&template.name).filter(|of| of.is_used) else {
+                    continue;
+                };
+                let count = fill(servers, &template.slots, &found.addresses);
+                unplaced.insert((pool.name.clone(), text_of(&template.name)), count);
+            }
         }
-        self.checks.note_unresolved(|pool, at| state_of(pool, at).is_some_and(|(_, is)| !is));
-        if next == *self.addresses {
+        self.log_unplaced(unplaced);
+        for (name, found) in found {
+            match found.is_used {
+                true => self.name_facts.lost.remove(&name),
+                false => self.name_facts.lost.insert(name.clone()),
+            };
+            self.name_facts.marks.insert(name, found.marks);
+        }
+        let is_other = next != *self.addresses;
+        self.addresses = Arc::new(next);
+        self.note_names();
+        if !is_other {
             return None;
         }
-        self.addresses = Arc::new(next);
         self.checks.change_addresses(&self.arranged, &self.addresses);
         Some((self.arranged.generation, Arc::clone(&self.addresses)))
     }
+
+    /// Logs that addresses have found no slot, if their number has changed.
+    fn log_unplaced(&mut self, unplaced: BTreeMap<(String, String), usize>) {
+        for (template, count) in &unplaced {
+            if self.unplaced.get(template).copied().unwrap_or_default() == *count {
+                continue;
+            }
+            let (pool, name) = template;
+            let line = match count {
+                0 => format!("pool {pool}: all addresses of {name} have slots"),
+                count => format!(
+                    "pool {pool}: addresses of {name} that are not used, because `slots` is too small: {count}"
+                ),
+            };
+            log::warning(format_args!("{line}"));
+            events::note(EventKind::Server, format_args!("{line}"));
+        }
+        self.unplaced.extend(unplaced);
+    }
+}
+
+/// Whether a server of a pool has an address.
+pub(crate) fn has_address(pool: &[Vec<Address>], server: usize) -> bool {
+    pool.get(server).is_none_or(|addresses| !addresses.is_empty())
 }
 
 /// The names of the servers, with their addresses.
 fn names_of(arranged: &Arranged, addresses: &Addresses) -> Names {
-    let servers = arranged.servers().filter_map(|((pool, at), server)| {
-        let name: HostPort = name_of(&server.address)?;
-        let known = addresses.get(pool)?.get(at)?.iter().filter_map(|address| match address {
-            Address::Tcp(address) => Some(*address),
-            Address::Unix(_) => None,
-        });
-        Some((name, known.collect()))
-    });
-    servers.collect()
+    let mut names = Names::new();
+    for ((pool, at), server) in arranged.servers() {
+        let Some(name) = name_of(&server.address) else { continue };
+        let known = names.entry(name).or_default();
+        let of_server = addresses.get(pool).and_then(|pool| pool.get(at));
+        for address in of_server.into_iter().flat_map(|of| socket_addresses(of)) {
+            if !known.contains(&address) {
+                known.push(address);
+            }
+        }
+    }
+    names
 }
 
 impl Worker {
@@ -77,6 +129,16 @@ impl Worker {
             return;
         }
         let earlier = core::mem::replace(&mut self.addresses, Arc::clone(addresses));
+        self.adopt_addresses(reactor, &earlier);
+        self.settle(reactor);
+    }
+
+    /// Uses the addresses in force, after those that were in force before.
+    pub(crate) fn adopt_addresses<R: Reactor>(&mut self, reactor: &mut R, earlier: &Addresses) {
+        let addresses = Arc::clone(&self.addresses);
+        for (pool, servers) in self.pools.iter_mut().zip(addresses.iter()) {
+            pool.state.note_addresses(|at| has_address(servers, at), reactor.now());
+        }
         for (pool, (before, after)) in earlier.iter().zip(addresses.iter()).enumerate() {
             for (server, (before, after)) in before.iter().zip(after).enumerate() {
                 if before == after {
@@ -92,7 +154,6 @@ impl Worker {
                 }
             }
         }
-        self.settle(reactor);
     }
 
     /// Ends the connections to a server that has lost an address, when they are idle. Those to its other addresses end, too: a

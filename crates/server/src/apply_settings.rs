@@ -164,12 +164,13 @@ impl Worker {
         if snapshot.process.is_held_by_requests() {
             self.recorder.hold_state();
         }
-        self.addresses = Arc::clone(&snapshot.addresses);
+        let earlier = core::mem::replace(&mut self.addresses, Arc::clone(&snapshot.addresses));
         self.settings.replace(Rc::clone(&snapshot));
         self.push.change_keys(&snapshot.hubs);
         self.renew_mirrors();
         self.accounts.counters.settings_changes.add(1);
         self.change_pools(reactor, &snapshot);
+        self.adopt_addresses(reactor, &earlier);
         self.close_removed_listeners(reactor, &snapshot);
         self.renew_clients(reactor, &snapshot);
         self.renew_own();

@@ -14,7 +14,7 @@ use tidegate_config::arrange::{Arranged, Life};
 use tidegate_config::findings::{Finding, Owner, SERVER_NAME, TLS};
 use tidegate_config::model::{
     Admin, CertificatePaths, ClientAuth, Config, ListenerTls, Pool, PoolTls, ProxyVersion,
-    ServerAddress, TicketSource, TlsIdentity, TlsVersion,
+    ServerAddress, SlotSource, TicketSource, TlsIdentity, TlsVersion,
 };
 use tidegate_config::report::Kind;
 use tidegate_gate::handling::needs_server_name;
@@ -341,6 +341,10 @@ fn plan_servers(pool: &Pool, tls: &PoolTls, reading: &mut Reading<'_>) -> Option
             ServerAddress::Ip(address) => (address.ip().to_string(), address.to_string()),
             ServerAddress::Name(name, port) => (name.clone(), format!("{name}:{port}")),
             ServerAddress::Unix(path) => (String::new(), format!("unix:{path}")),
+            ServerAddress::Slot(slot) => match &*slot.source {
+                SlotSource::Name(name, _) => (name.clone(), slot.source.to_string()),
+                SlotSource::Srv(name) => (String::new(), name.clone()),
+            },
         };
         if let Some(name) = &tls.server_name {
             place = format!("{place} as {name}");

@@ -8,7 +8,7 @@
 //! Limits: a worker has to begin to apply settings within `APPLY_SPAN`; a reload that has begun is waited for, and reported.
 //! Invariant: the workers are changed one after the other, by one thread.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -44,9 +44,10 @@ use crate::name_follower::NameFollower;
 use crate::name_servers;
 use crate::ports;
 use crate::reload::unix_seconds;
-use crate::resolve::{self, Addresses, Found, Lookups};
+use crate::resolve::{self, Addresses, Found, Lookups, Resolution};
 use crate::scripts::{self, Renewed, Scripts};
 use crate::service_manager;
+use crate::slots::NameFacts;
 use crate::snapshot::{Numbers, Snapshot};
 use crate::start::Mail;
 use crate::tokens;
@@ -169,6 +170,10 @@ pub(crate) struct Configuration {
     pub(crate) lookups: Lookups,
     /// Resolves them again.
     pub(crate) names: NameFollower,
+    /// What is known about the names.
+    pub(crate) name_facts: NameFacts,
+    /// By pool and name: how many addresses have no slot.
+    pub(crate) unplaced: BTreeMap<(String, String), usize>,
     /// The process shares its addresses with another one.
     pub(crate) takeover: bool,
     /// The addresses whose sockets a service manager has, too.
@@ -353,16 +358,15 @@ impl Configuration {
             Cause::Edit(found) => resolve::resolve_new(&next, known, found),
         };
         let loaded = loader.load_arranged(&next, unix_seconds());
-        let (plan, (addresses, unresolved)) = match (loaded, resolved) {
-            (Ok(plan), Ok((addresses, unresolved))) => {
-                (Arc::new(plan), (Arc::new(addresses), unresolved))
-            }
+        let (plan, Resolution { addresses, marks, unresolved }) = match (loaded, resolved) {
+            (Ok(plan), Ok(resolution)) => (Arc::new(plan), resolution),
             (loaded, resolved) => {
                 let faults = loaded.err().unwrap_or_default().into_iter().map(Finding::from);
                 let findings = faults.chain(resolved.err().unwrap_or_default());
                 return Err(self.explain(&next, findings.collect(), cause));
             }
         };
+        let addresses = Arc::new(addresses);
         let own = &self.arranged.config;
         let (process, lost) = self.process.after(&next, own, self.seed);
         let opened = self.opened(&next);
@@ -400,7 +404,10 @@ impl Configuration {
             log::warning(format_args!("{line}"));
         }
         self.commit(next, addresses, earlier, read, cause);
-        self.checks.change(&self.arranged, &self.addresses, &plan);
+        self.name_facts.marks.extend(marks);
+        self.name_facts.retain(&resolve::names_of(&self.arranged));
+        let states = self.name_facts.states(&self.arranged, &self.addresses);
+        self.checks.change(&self.arranged, &self.addresses, (&plan, &states));
         self.follow_names();
         Ok((plan, shortfall))
     }

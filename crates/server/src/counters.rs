@@ -72,6 +72,12 @@ counters! {
         permits_received,
         /// Requests that were rejected because the queue was full or they had waited in it for too long.
         queue_refusals,
+        /// Requests that may wait in the queue only for `queue-standing`, because it stands.
+        queue_standing,
+        /// Requests that were refused because the worker was overloaded.
+        overload_refusals,
+        /// Intervals in which each turn of the worker was longer than the target of `overload`.
+        overload_intervals,
         /// Requests removed from the queue because their client had ended or reset its connection.
         queue_departures,
         /// Clients that disconnected while their request was in progress.

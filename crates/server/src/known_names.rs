@@ -9,9 +9,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use tidegate_config::arrange::Arranged;
-use tidegate_config::model::ServerAddress;
+use tidegate_gate::name_book::{HostPort, text_of};
 
-use crate::resolve::{Addresses, Unresolved};
+use crate::resolve::{Addresses, Unresolved, name_of};
 
 /// The facts about a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,19 +58,30 @@ impl KnownNames {
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let earlier = core::mem::take(&mut *names);
         for ((pool, at), server) in arranged.servers() {
-            let ServerAddress::Name(host, port) = &server.address else { continue };
+            let Some(name) = name_of(&server.address).map(|name| text_of(&name)) else { continue };
             let Some(addresses) = addresses.get(pool).and_then(|pool| pool.get(at)) else {
                 continue;
             };
-            let name = format!("{host}:{port}");
+            let addresses = addresses.iter().map(ToString::to_string);
+            if let Some(entry) = names.get_mut(&name) {
+                // Another slot of the same name.
+                for address in addresses {
+                    if !entry.addresses.contains(&address) {
+                        entry.addresses.push(address);
+                    }
+                }
+                entry.is_used |= !entry.addresses.is_empty();
+                continue;
+            }
+            let addresses: Vec<String> = addresses.collect();
             let known = earlier.get(&name);
             let failure = failed.iter().find(|one| one.name == name);
             let keeps_time = failure.is_some() || !is_renewed;
             let resolved = known.filter(|_| keeps_time).map_or(now, |it| it.resolved);
             let entry = KnownName {
-                addresses: addresses.iter().map(ToString::to_string).collect(),
+                is_used: known.map_or(!addresses.is_empty(), |it| it.is_used),
+                addresses,
                 resolved,
-                is_used: known.is_none_or(|it| it.is_used),
                 lookups: known.map_or(0, |it| it.lookups),
                 changes: known.map_or(0, |it| it.changes),
                 failures: known.map_or(0, |it| it.failures) + u64::from(failure.is_some()),
@@ -85,12 +96,12 @@ impl KnownNames {
     /// A lookup has ended: its addresses, whether they are in use, and why it has failed.
     pub(crate) fn note_lookup(
         &self,
-        (host, port): &(String, u16),
+        name: &HostPort,
         (addresses, is_used): (&[core::net::SocketAddr], bool),
         failure: Option<&str>,
     ) {
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(known) = names.get_mut(&format!("{host}:{port}")) else { return };
+        let Some(known) = names.get_mut(&text_of(name)) else { return };
         let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         known.lookups += 1;
         known.changes += u64::from(known.addresses != addresses);
@@ -132,7 +143,7 @@ mod tests {
         assert_eq!(listed, ["one:1", "two:2"]);
         assert_eq!(first[0].1.addresses, ["10.0.0.9:1"]);
         let (pool, name, what) = ("p".to_owned(), "two:2".to_owned(), "no such name".to_owned());
-        names.note(&config, &addresses, &[Unresolved { pool, name, what }]);
+        names.note(&config, &addresses, &[Unresolved { pool, name, what, is_kept: true }]);
         let second = names.all();
         assert_eq!((second[0].1.failures, second[1].1.failures), (0, 1));
         assert_eq!(second[1].1.resolved, first[1].1.resolved);

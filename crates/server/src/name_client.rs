@@ -9,12 +9,14 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _, UdpSocket};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tidegate_base::loopback_addresses;
+use tidegate_base::{Moment, loopback_addresses};
 use tidegate_config::model::{Config, Families, Resolver};
-use tidegate_gate::name_book::{Addresses, Failure, HostPort, LookedUp};
+use tidegate_gate::name_book::{Addresses, Failure, HostPort, LookedUp, SRV_PORT};
+use tidegate_gate::name_servers::NameServers;
+use tidegate_gate::slots::{Mark, Marks};
 use tidegate_wire::dns::{
     Answer, Fault, Question, Record, RecordKind, decode_answer_within, encode_query_for,
 };
@@ -54,21 +56,15 @@ fn by_system((name, port): &HostPort) -> LookedUp {
         .map_err(|_| Failure::ServerFailed)?;
     match found.is_empty() {
         true => Err(Failure::NoAddress),
-        false => Ok(Addresses { addresses: found, seconds: None }),
+        false => Ok(Addresses { addresses: found, seconds: None, marks: Marks::new() }),
     }
 }
 
 /// The addresses by /etc/hosts, or else by DNS servers.
 fn by_queries(resolver: &Resolver, (name, port): &HostPort) -> LookedUp {
-    let hosts = files::read(Path::new(HOSTS), FILE_BYTES_MAX).unwrap_or_default();
-    let mut own = hosts_of(&String::from_utf8_lossy(&hosts), name, resolver.families);
-    if own.is_empty() {
-        own.extend(loopback_addresses(name, *port).into_iter().flatten().map(|one| one.ip()));
-        own.retain(|address| is_wanted(resolver.families, address));
-    }
-    if !own.is_empty() {
-        let addresses = own.into_iter().map(|ip| SocketAddr::new(ip, *port)).collect();
-        return Ok(Addresses { addresses, seconds: Some(HOSTS_SECONDS) });
+    let is_service = *port == SRV_PORT;
+    if !is_service && let Some(own) = by_hosts(resolver, name, *port) {
+        return Ok(own);
     }
     let (servers, searched) = match resolver.name_servers.is_empty() {
         false => (resolver.name_servers.clone(), name_servers::Searched::default()),
@@ -77,7 +73,11 @@ fn by_queries(resolver: &Resolver, (name, port): &HostPort) -> LookedUp {
     let client = Client { resolver, servers };
     let mut failure = Failure::UnknownName;
     for name in searched.candidates(name) {
-        match client.host(&name, *port) {
+        let found = match is_service {
+            true => client.service(&name),
+            false => client.host(&name, *port),
+        };
+        match found {
             Err(own @ (Failure::UnknownName | Failure::NoAddress)) => {
                 // A name without addresses exists, which says more.
                 failure = if own == Failure::NoAddress { own } else { failure };
@@ -86,6 +86,19 @@ fn by_queries(resolver: &Resolver, (name, port): &HostPort) -> LookedUp {
         }
     }
     Err(failure)
+}
+
+/// The addresses of a name of /etc/hosts or of this host.
+fn by_hosts(resolver: &Resolver, name: &str, port: u16) -> Option<Addresses> {
+    let hosts = files::read(Path::new(HOSTS), FILE_BYTES_MAX).unwrap_or_default();
+    let mut own = hosts_of(&String::from_utf8_lossy(&hosts), name, resolver.families);
+    if own.is_empty() {
+        own.extend(loopback_addresses(name, port).into_iter().flatten().map(|one| one.ip()));
+        own.retain(|address| is_wanted(resolver.families, address));
+    }
+    let addresses: Vec<_> = own.into_iter().map(|ip| SocketAddr::new(ip, port)).collect();
+    let is_known = !addresses.is_empty();
+    is_known.then(|| Addresses { addresses, seconds: Some(HOSTS_SECONDS), marks: Marks::new() })
 }
 
 /// The addresses of a name in the text of /etc/hosts.
@@ -146,16 +159,62 @@ impl Client<'_> {
         }
         match addresses.is_empty() {
             true => Err(Failure::NoAddress),
-            false => Ok(Addresses { addresses, seconds: Some(least) }),
+            false => Ok(Addresses { addresses, seconds: Some(least), marks: Marks::new() }),
         }
     }
 
-    /// The records of a question, and for how many seconds they may be kept. Each server is asked in turn.
+    /// The addresses of the hosts that the SRV records of an absolute name state (RFC 2782). A host without addresses is left out; if the
+    /// lookup of one fails, the whole lookup has failed.
+    fn service(&self, name: &str) -> LookedUp {
+        let question = Question::new(name, RecordKind::Srv).ok_or(Failure::UnknownName)?;
+        let (records, mut least) = self.records(&question)?;
+        let (mut addresses, mut marks) = (Vec::new(), Marks::new());
+        for record in records {
+            let Record::Srv { priority, weight, port, target } = record else { continue };
+            // The root in place of a host: there is no such service.
+            if target.is_empty() || port == 0 {
+                continue;
+            }
+            let found = match by_hosts(self.resolver, &target, port) {
+                Some(own) => Ok(own),
+                None => self.host(&target, port),
+            };
+            let found = match found {
+                Ok(found) => found,
+                Err(Failure::UnknownName | Failure::NoAddress) => continue,
+                Err(failure) => return Err(failure),
+            };
+            least = least.min(found.seconds.unwrap_or(least));
+            // A host with addresses of both families is one server.
+            let is_v4 = found.addresses.iter().any(SocketAddr::is_ipv4);
+            for address in found.addresses.into_iter().filter(|one| one.is_ipv4() == is_v4) {
+                let mark = Mark { priority, weight };
+                let known = marks.entry(address).or_insert(mark);
+                known.priority = known.priority.min(priority);
+                if !addresses.contains(&address) {
+                    addresses.push(address);
+                }
+            }
+        }
+        match addresses.is_empty() {
+            true => Err(Failure::NoAddress),
+            false => Ok(Addresses { addresses, seconds: Some(least), marks }),
+        }
+    }
+
+    /// The records of a question, and for how many seconds they may be kept. Each server is asked in turn, those that have just failed
+    /// last.
     fn records(&self, question: &Question) -> Result<(Vec<Record>, u32), Failure> {
         let mut failure = Failure::Timeout;
+        let servers = known_servers().in_order(&self.servers, now());
         for _ in 0..self.resolver.attempts {
-            for server in &self.servers {
-                match self.ask(*server, question) {
+            for server in &servers {
+                let answer = self.ask(*server, question);
+                // A malformed answer is one, too: the server runs.
+                let is_silent =
+                    answer.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::InvalidData);
+                known_servers().note(*server, !is_silent, now());
+                match answer {
                     Ok(Answer::Records { records, seconds }) => return Ok((records, seconds)),
                     Ok(Answer::Nothing { is_unknown: true, .. }) => {
                         return Err(Failure::UnknownName);
@@ -214,6 +273,17 @@ impl Client<'_> {
             }
         }
     }
+}
+
+/// What is known about the DNS servers. Of the process, so that a reload forgets nothing.
+fn known_servers() -> MutexGuard<'static, NameServers> {
+    static KNOWN: Mutex<NameServers> = Mutex::new(NameServers::new());
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn now() -> Moment {
+    static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    Moment::ZERO.after(BEGAN.elapsed())
 }
 
 /// Asks one server over TCP (RFC 7766).

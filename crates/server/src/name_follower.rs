@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use tidegate_base::Moment;
 use tidegate_config::model::Config;
-use tidegate_gate::name_book::{Change, HostPort, LookedUp, NameBook, Times};
+use tidegate_gate::name_book::{Change, HostPort, LookedUp, NameBook, Times, text_of};
+use tidegate_gate::slots::Marks;
 
 use crate::events::{self, EventKind};
 use crate::known_names::KnownNames;
@@ -30,8 +31,18 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Names, with the addresses that they have.
 pub(crate) type Names = BTreeMap<HostPort, Vec<SocketAddr>>;
-/// By name: its addresses, and whether they are in use.
-pub(crate) type Found = BTreeMap<HostPort, (Vec<SocketAddr>, bool)>;
+/// By name: what is known about it.
+pub(crate) type Found = BTreeMap<HostPort, FoundName>;
+
+/// A name as it was resolved last.
+#[derive(Clone)]
+pub(crate) struct FoundName {
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// Whether they are in use.
+    pub(crate) is_used: bool,
+    /// What SRV records state about them.
+    pub(crate) marks: Marks,
+}
 
 /// What the thread waits for.
 enum Order {
@@ -205,7 +216,8 @@ impl Follower {
     fn publish(&self) {
         let all = self.book.names().filter_map(|name| {
             let (addresses, is_used) = self.book.addresses(name)?;
-            Some((name.clone(), (addresses.to_vec(), is_used)))
+            let marks = self.book.marks(name)?.clone();
+            Some((name.clone(), FoundName { addresses: addresses.to_vec(), is_used, marks }))
         });
         *lock(&self.shared.changed) = Some(all.collect());
         if let Some(event) = self.shared.event.get() {
@@ -215,16 +227,17 @@ impl Follower {
     }
 }
 
-fn log_addresses((name, port): &HostPort, addresses: &[SocketAddr]) {
+fn log_addresses(name: &HostPort, addresses: &[SocketAddr]) {
     let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    let line = format!("the addresses of {name}:{port} are now {}", texts.join(", "));
+    let line = format!("the addresses of {} are now {}", text_of(name), texts.join(", "));
     log::info(format_args!("{line}"));
     events::note(EventKind::Server, format_args!("{line}"));
 }
 
-fn log_loss((name, port): &HostPort, found: &LookedUp) {
+fn log_loss(name: &HostPort, found: &LookedUp) {
     let why = found.as_ref().err().map_or("", |failure| failure.text());
-    let line = format!("{name}:{port} has no address any more, so its servers are down: {why}");
+    let name = text_of(name);
+    let line = format!("{name} has no address any more, so its servers are down: {why}");
     log::warning(format_args!("{line}"));
     events::note(EventKind::Server, format_args!("{line}"));
 }

@@ -410,6 +410,8 @@ mod tests {
             arranged,
             workers: vec![worker],
             takeover: false,
+            name_facts: Default::default(),
+            unplaced: Default::default(),
             lookups: Default::default(),
             names: Default::default(),
             managed: Vec::new(),

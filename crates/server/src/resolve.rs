@@ -16,10 +16,13 @@ use std::time::{Duration, Instant};
 use tidegate_base::{Address, loopback_addresses};
 use tidegate_config::arrange::Arranged;
 use tidegate_config::findings::{Finding, Owner};
-use tidegate_config::model::{Config, ServerAddress, Upstream};
+use tidegate_config::model::{Config, Pool, ServerAddress, SlotSource, Upstream};
 use tidegate_config::report::Kind;
+use tidegate_gate::name_book::{SRV_PORT, text_of};
+use tidegate_gate::slots::Marks;
 
 use crate::name_client;
+use crate::slots::{KnownMarks, fill, socket_addresses, templates};
 use crate::threads::{self, Ended};
 
 /// How many names are resolved at once.
@@ -34,18 +37,46 @@ const POLL_EVERY: Duration = Duration::from_millis(50);
 /// A name and its port.
 pub(crate) type Server = (String, u16);
 /// By name: its addresses, or why it has none.
-pub(crate) type Found = BTreeMap<Server, Result<Vec<Address>, String>>;
+pub(crate) type Found = BTreeMap<Server, Result<Located, String>>;
 /// Resolves a name.
-type LookUp = Arc<dyn Fn(&Server) -> Result<Vec<Address>, String> + Send + Sync>;
+type LookUp = Arc<dyn Fn(&Server) -> Result<Located, String> + Send + Sync>;
+
+/// The addresses of a name, at least one.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Located {
+    addresses: Vec<Address>,
+    /// What SRV records state about them.
+    marks: Marks,
+}
+
+impl From<Vec<Address>> for Located {
+    fn from(addresses: Vec<Address>) -> Self {
+        Self { addresses, marks: Marks::new() }
+    }
+}
+
+/// The names of a configuration, resolved.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Resolution {
+    /// The addresses of all servers.
+    pub(crate) addresses: Addresses,
+    /// What SRV records state, by the name that was resolved.
+    pub(crate) marks: KnownMarks,
+    /// The names that could not be resolved, which the configuration permits.
+    pub(crate) unresolved: Vec<Unresolved>,
+}
 
 /// The lookup that a configuration states.
 fn look_up_of(config: &Config) -> LookUp {
     if config.resolver.is_none() {
-        return Arc::new(resolve);
+        return Arc::new(|server| resolve(server).map(Located::from));
     }
     let look_up = name_client::of(config);
     Arc::new(move |server| match look_up(server) {
-        Ok(found) => Ok(found.addresses.into_iter().map(Address::Tcp).collect()),
+        Ok(found) => Ok(Located {
+            addresses: found.addresses.into_iter().map(Address::Tcp).collect(),
+            marks: found.marks,
+        }),
         Err(failure) => Err(format!("the name cannot be resolved: {}", failure.text())),
     })
 }
@@ -57,7 +88,7 @@ pub fn check(config: &Config, wait_max: Duration) -> Vec<Finding> {
     check_with(config, wait_max, &look_up_of(config))
 }
 
-/// A name that could not be resolved and keeps the addresses that it had.
+/// A name that could not be resolved. It keeps the addresses that it had, if there were any.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Unresolved {
     /// The pool.
@@ -66,23 +97,30 @@ pub(crate) struct Unresolved {
     pub(crate) name: String,
     /// Why it could not be resolved.
     pub(crate) what: String,
+    /// It had addresses.
+    pub(crate) is_kept: bool,
 }
 
 impl core::fmt::Display for Unresolved {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Self { pool, name, what } = self;
-        write!(f, "pool {pool}: {name}: {what}; its earlier addresses stay in use")
+        let Self { pool, name, what, is_kept } = self;
+        let then = match is_kept {
+            true => "its earlier addresses stay in use",
+            false => "the server is down until it has an address (`at-start`)",
+        };
+        write!(f, "pool {pool}: {name}: {what}; {then}")
     }
 }
 
-/// By pool and server: its addresses, in the resolver's order. Never empty.
+/// By pool and server: its addresses, in the resolver's order. Empty only for slots of a template and for servers whose name may lack
+/// an address at start.
 pub type Addresses = Vec<Vec<Vec<Address>>>;
 
 /// The addresses of all servers, without a bound on the time that the resolver takes.
 ///
 /// # Errors
 /// A finding for each server name that cannot be resolved.
-pub(crate) fn resolve_all(arranged: &Arranged) -> Result<Addresses, Vec<Finding>> {
+pub(crate) fn resolve_all(arranged: &Arranged) -> Result<Resolution, Vec<Finding>> {
     let found = Lookups::default().find_all(
         (names_of(arranged), None),
         &|| false,
@@ -92,7 +130,7 @@ pub(crate) fn resolve_all(arranged: &Arranged) -> Result<Addresses, Vec<Finding>
     let of_found = |server: &Server, _: Option<&[Address]>| {
         found.get(server).cloned().unwrap_or_else(|| Err("the name was not resolved".to_owned()))
     };
-    resolve_with(arranged, none, of_found).map(|(addresses, _)| addresses)
+    resolve_with(arranged, none, of_found)
 }
 
 /// As [`resolve_all`], for the configuration that follows `known`. Resolves nothing: names that `known` does not contain have the
@@ -104,9 +142,10 @@ pub(crate) fn resolve_new(
     next: &Arranged,
     known: (&Arranged, &Addresses),
     found: &Found,
-) -> Result<(Addresses, Vec<Unresolved>), Vec<Finding>> {
+) -> Result<Resolution, Vec<Finding>> {
     resolve_with(next, known, |server, earlier| match (earlier, found.get(server)) {
-        (Some(addresses), _) => Ok(addresses.to_vec()),
+        (Some([]), _) => Err("the name has no address yet".to_owned()),
+        (Some(addresses), _) => Ok(addresses.to_vec().into()),
         (None, Some(found)) => found.clone(),
         (None, None) => Err("another change has just removed the name; help: try again".to_owned()),
     })
@@ -121,7 +160,7 @@ pub(crate) fn resolve_after(
     next: &Arranged,
     known: (&Arranged, &Addresses),
     lookups: &Lookups,
-) -> Result<(Addresses, Vec<Unresolved>), Vec<Finding>> {
+) -> Result<Resolution, Vec<Finding>> {
     let deadline = Instant::now() + RELOAD_WAIT_MAX;
     let found =
         lookups.find_all((names_of(next), Some(deadline)), &|| false, &look_up_of(&next.config));
@@ -138,6 +177,10 @@ pub(crate) fn names_of(arranged: &Arranged) -> BTreeSet<Server> {
 pub(crate) fn name_of(address: &ServerAddress) -> Option<Server> {
     match address {
         ServerAddress::Name(name, port) => Some((name.clone(), *port)),
+        ServerAddress::Slot(slot) => Some(match &*slot.source {
+            SlotSource::Name(name, port) => (name.clone(), *port),
+            SlotSource::Srv(name) => (name.clone(), SRV_PORT),
+        }),
         ServerAddress::Ip(_) | ServerAddress::Unix(_) => None,
     }
 }
@@ -161,7 +204,7 @@ impl Drop for Running {
 /// The names that no thread has taken yet.
 type Waiting = Arc<Mutex<BTreeSet<Server>>>;
 /// The channel for the results.
-type Results = mpsc::Sender<(Server, Result<Vec<Address>, String>)>;
+type Results = mpsc::Sender<(Server, Result<Located, String>)>;
 
 impl Lookups {
     /// The addresses of the names in an edit. Waits for `EDIT_WAIT_MAX` for all of them together, or until `was_ended`.
@@ -271,53 +314,115 @@ fn lock(waiting: &Waiting) -> MutexGuard<'_, BTreeSet<Server>> {
 fn resolve_with(
     next: &Arranged,
     known: (&Arranged, &Addresses),
-    look_up: impl Fn(&Server, Option<&[Address]>) -> Result<Vec<Address>, String>,
-) -> Result<(Addresses, Vec<Unresolved>), Vec<Finding>> {
-    let known_at = |(pool, server): (usize, usize)| known.1.get(pool)?.get(server);
-    let mut earlier: BTreeMap<Server, &Vec<Address>> = BTreeMap::new();
-    for (at, server) in known.0.servers() {
-        if let (Some(name), Some(addresses)) = (name_of(&server.address), known_at(at)) {
-            earlier.insert(name, addresses);
-        }
-    }
-    let mut resolved: BTreeMap<Server, Result<Vec<Address>, String>> = BTreeMap::new();
-    let mut findings = Vec::new();
-    let mut unresolved = Vec::new();
+    look_up: impl Fn(&Server, Option<&[Address]>) -> Result<Located, String>,
+) -> Result<Resolution, Vec<Finding>> {
+    let earlier = addresses_by_name(known);
+    let mut resolving = Resolving {
+        earlier,
+        resolved: BTreeMap::new(),
+        findings: Vec::new(),
+        unresolved: Vec::new(),
+    };
     let mut pools = Vec::with_capacity(next.config.pools.len());
     for (index, (pool, life)) in next.config.pools.iter().zip(&next.pools).enumerate() {
-        let addresses_of = |(at, server): (usize, &Upstream)| match &server.address {
-            ServerAddress::Ip(address) => vec![Address::Tcp(*address)],
-            ServerAddress::Unix(path) => vec![Address::Unix(path.clone())],
-            // It has the index that it had.
-            ServerAddress::Name(..) if life.is_server_gone(at) => {
-                known_at((index, at)).cloned().unwrap_or_default()
-            }
-            ServerAddress::Name(name, port) => {
-                let server = (name.clone(), *port);
-                let known = earlier.get(&server).map(|known| known.as_slice());
-                let found = resolved.entry(server.clone());
-                match (found.or_insert_with(|| look_up(&server, known)), known) {
-                    (Ok(addresses), _) => addresses.clone(),
-                    (Err(what), Some(addresses)) => {
-                        let (pool, name) = (pool.name.clone(), format!("{name}:{port}"));
-                        unresolved.push(Unresolved { pool, name, what: what.clone() });
-                        addresses.to_vec()
-                    }
-                    (Err(what), None) => {
-                        findings.push(finding(index, name, *port, what.clone()));
-                        Vec::new()
-                    }
+        let known_at = |at: usize| known.1.get(index)?.get(at).cloned();
+        let mut servers: Vec<Vec<Address>> = Vec::with_capacity(pool.servers.len());
+        for (at, server) in pool.servers.iter().enumerate() {
+            servers.push(match &server.address {
+                ServerAddress::Ip(address) => vec![Address::Tcp(*address)],
+                ServerAddress::Unix(path) => vec![Address::Unix(path.clone())],
+                // It has the index that it had.
+                ServerAddress::Name(..) | ServerAddress::Slot(_) if life.is_server_gone(at) => {
+                    known_at(at).unwrap_or_default()
                 }
-            }
-        };
-        pools.push(pool.servers.iter().enumerate().map(addresses_of).collect());
+                ServerAddress::Name(name, port) => {
+                    resolving.find((index, pool), server, (name.clone(), *port), &look_up)
+                }
+                ServerAddress::Slot(_) => {
+                    let is_same = known.0.config.pools.get(index).is_some_and(|of| {
+                        of.name == pool.name
+                            && of.servers.get(at).is_some_and(|of| of.address == server.address)
+                    });
+                    known_at(at).filter(|_| is_same).unwrap_or_default()
+                }
+            });
+        }
+        for template in templates(pool, life) {
+            let Some(first) = template.slots.first() else { continue };
+            let (server, name) = (&pool.servers[*first], template.name.clone());
+            let found = resolving.find((index, pool), server, name, &look_up);
+            let found: Vec<SocketAddr> = socket_addresses(&found).collect();
+            fill(&mut servers, &template.slots, &found);
+        }
+        pools.push(servers);
     }
-    if findings.is_empty() { Ok((pools, unresolved)) } else { Err(findings) }
+    if !resolving.findings.is_empty() {
+        return Err(resolving.findings);
+    }
+    let of_name = |(name, found): (Server, Result<Located, String>)| {
+        found.ok().filter(|found| !found.marks.is_empty()).map(|found| (name, found.marks))
+    };
+    let marks = resolving.resolved.into_iter().filter_map(of_name).collect();
+    Ok(Resolution { addresses: pools, marks, unresolved: resolving.unresolved })
+}
+
+/// By name: all addresses that servers with this name have.
+fn addresses_by_name(
+    (arranged, addresses): (&Arranged, &Addresses),
+) -> BTreeMap<Server, Vec<Address>> {
+    let mut known: BTreeMap<Server, Vec<Address>> = BTreeMap::new();
+    for ((pool, at), server) in arranged.servers() {
+        let Some(name) = name_of(&server.address) else { continue };
+        let of_server = addresses.get(pool).and_then(|pool| pool.get(at));
+        let all = known.entry(name).or_default();
+        for address in of_server.into_iter().flatten() {
+            if !all.contains(address) {
+                all.push(address.clone());
+            }
+        }
+    }
+    known
+}
+
+/// The names of a configuration while they are resolved.
+struct Resolving {
+    /// The addresses that they had.
+    earlier: BTreeMap<Server, Vec<Address>>,
+    resolved: Found,
+    findings: Vec<Finding>,
+    unresolved: Vec<Unresolved>,
+}
+
+impl Resolving {
+    /// The addresses of the name of a server.
+    fn find(
+        &mut self,
+        (index, pool): (usize, &Pool),
+        server: &Upstream,
+        name: Server,
+        look_up: impl Fn(&Server, Option<&[Address]>) -> Result<Located, String>,
+    ) -> Vec<Address> {
+        let known = self.earlier.get(&name).map(|known| known.as_slice());
+        let found = self.resolved.entry(name.clone()).or_insert_with(|| look_up(&name, known));
+        let what = match found {
+            Ok(found) => return found.addresses.clone(),
+            Err(what) => what.clone(),
+        };
+        let known = known.filter(|known| !known.is_empty());
+        if known.is_none() && !server.may_lack_address {
+            self.findings.push(finding(index, text_of(&name), what));
+            return Vec::new();
+        }
+        let (pool, name, is_kept) = (pool.name.clone(), text_of(&name), known.is_some());
+        let addresses = known.unwrap_or_default().to_vec();
+        self.unresolved.push(Unresolved { pool, name, what, is_kept });
+        addresses
+    }
 }
 
 /// A finding about the name of a server of the pool with this index.
-fn finding(pool: usize, name: &str, port: u16, what: String) -> Finding {
-    let (owner, subject) = (Owner::Pool(pool), format!("{name}:{port}"));
+fn finding(pool: usize, subject: String, what: String) -> Finding {
+    let owner = Owner::Pool(pool);
     Finding { kind: Kind::Name, owner, subject, what, help: None }
 }
 
@@ -330,14 +435,18 @@ fn check_with(config: &Config, wait_max: Duration, look_up: &LookUp) -> Vec<Find
     let found = Lookups::default().find_all((names, Some(deadline)), &|| false, look_up);
     let mut findings = Vec::new();
     for (index, pool) in config.pools.iter().enumerate() {
-        for server in &pool.servers {
-            let ServerAddress::Name(name, port) = &server.address else { continue };
-            let what = match found.get(&(name.clone(), *port)) {
+        let mut seen = BTreeSet::new();
+        for server in pool.servers.iter().filter(|server| !server.may_lack_address) {
+            let Some(name) = name_of(&server.address) else { continue };
+            if !seen.insert(name.clone()) {
+                continue;
+            }
+            let what = match found.get(&name) {
                 Some(Ok(_)) => continue,
                 Some(Err(what)) => what.clone(),
                 None => late.clone(),
             };
-            findings.push(finding(index, name, *port, what));
+            findings.push(finding(index, text_of(&name), what));
         }
     }
     findings
@@ -345,6 +454,9 @@ fn check_with(config: &Config, wait_max: Duration, look_up: &LookUp) -> Vec<Find
 
 /// The addresses of a name by the system's resolver, at least one, or why it has none.
 fn resolve((name, port): &Server) -> Result<Vec<Address>, String> {
+    if *port == SRV_PORT {
+        return Err("SRV records need [resolver]".to_owned());
+    }
     let found: Vec<SocketAddr> = (name.as_str(), *port)
         .to_socket_addrs()
         .map(Iterator::collect)
@@ -361,13 +473,13 @@ mod tests {
     use super::*;
 
     /// Resolves names by their texts.
-    fn play((name, _): &Server) -> Result<Vec<Address>, String> {
+    fn play((name, _): &Server) -> Result<Located, String> {
         match name.as_str() {
             "stuck" => loop {
                 std::thread::park();
             },
             "bad" => Err("no such name".to_owned()),
-            _ => Ok(address()),
+            _ => Ok(address().into()),
         }
     }
 
@@ -397,8 +509,8 @@ mod tests {
         let known = (&before, &vec![vec![address()]]);
         let server = ("new".to_owned(), 2);
         let found = |result| Found::from([(server.clone(), result)]);
-        let (addresses, _) = resolve_new(&after, known, &found(Ok(address()))).expect("both");
-        assert_eq!(addresses, [[address(), address()]]);
+        let both = resolve_new(&after, known, &found(Ok(address().into()))).expect("both");
+        assert_eq!(both.addresses, [[address(), address()]]);
         for (found, text) in [(found(Err("late".to_owned())), "late"), (Found::new(), "try again")]
         {
             let findings = resolve_new(&after, known, &found).expect_err("new:2 has no address");
@@ -420,17 +532,18 @@ mod tests {
         assert_eq!(names_of(&removed), [("a".to_owned(), 1)].into());
         // Neither an edit nor a reload needs the name of the removed server.
         let known = (&first, &addresses);
-        let (kept, _) = resolve_new(&removed, known, &Found::new()).expect("it keeps its own");
-        assert_eq!(kept, addresses);
+        let kept = resolve_new(&removed, known, &Found::new()).expect("it keeps its own");
+        assert_eq!(kept.addresses, addresses);
         let play = |server: &Server, _: Option<&[Address]>| {
             assert_eq!(server.0, "a");
-            Ok(other(1))
+            Ok(other(1).into())
         };
-        assert_eq!(resolve_with(&removed, known, play), Ok((addresses.clone(), Vec::new())));
+        let resolved = resolve_with(&removed, known, play).expect("it is resolved");
+        assert_eq!((resolved.addresses, resolved.unresolved), (addresses.clone(), Vec::new()));
         let back = after(&removed, "a:1\", \"b:2");
-        let found = Found::from([(("b".to_owned(), 2), Ok(other(3)))]);
-        let (renewed, _) = resolve_new(&back, (&removed, &addresses), &found).expect("both");
-        assert_eq!(renewed, [[other(1), other(3)]]);
+        let found = Found::from([(("b".to_owned(), 2), Ok(other(3).into()))]);
+        let renewed = resolve_new(&back, (&removed, &addresses), &found).expect("both");
+        assert_eq!(renewed.addresses, [[other(1), other(3)]]);
     }
 
     fn names<const N: usize>(names: [&str; N]) -> BTreeSet<Server> {
@@ -448,7 +561,7 @@ mod tests {
         };
         let (long, short) = (Duration::from_secs(60), Duration::from_millis(1));
         let both = find(names(["bad", "good"]), long, &|| false);
-        assert_eq!(both, [Err("no such name".to_owned()), Ok(address())]);
+        assert_eq!(both, [Err("no such name".to_owned()), Ok(address().into())]);
         let left = find(names(["stuck"]), long, &|| true);
         assert!(left[0].is_err(), "the client was disconnected");
         let began = Instant::now();
@@ -461,7 +574,10 @@ mod tests {
             assert!(error.contains("was not resolved within 100ms"), "{error}");
         }
         // One thread is left for two names, and no thread after that.
-        assert_eq!(find(names(["a", "good"]), long, &|| false), [Ok(address()), Ok(address())]);
+        assert_eq!(
+            find(names(["a", "good"]), long, &|| false),
+            [Ok(address().into()), Ok(address().into())]
+        );
         assert!(find(names(["stuck"]), short, &|| false)[0].is_err());
         let refused = find(names(["bad", "good"]), long, &|| false);
         for result in refused {
@@ -480,6 +596,67 @@ mod tests {
         assert_eq!(known, ["bad", "good"]);
         assert_eq!(find(names(["good"]), None).len(), 1);
         assert_eq!(lookups.running.load(Ordering::SeqCst), 1, "the thread that waits counts");
+    }
+
+    #[test]
+    fn slots_keep_their_addresses_when_the_configuration_is_read_again() {
+        let text =
+            |slots: u16| format!("ip:1\", {{ address = \"many:80\", slots = {slots} }}, \"ip:2");
+        let ip = |last: u8| Address::Tcp(([10, 0, 0, last], 80).into());
+        let with = |all: &[u8]| {
+            let all: Vec<Address> = all.iter().copied().map(ip).collect();
+            move |server: &Server, _: Option<&[Address]>| match server.0.as_str() {
+                "many" => Ok(Located::from(all.clone())),
+                _ => Ok(Located::from(vec![ip(99)])),
+            }
+        };
+        let first = arranged(&text(3));
+        let none = (&Arranged::default(), &Vec::new());
+        let before = resolve_with(&first, none, with(&[7, 5])).expect("both are resolved");
+        let slots = |of: &Addresses, at: core::ops::RangeInclusive<usize>| of[0][at].to_vec();
+        assert_eq!(slots(&before.addresses, 1..=3), [vec![ip(5)], vec![ip(7)], vec![]]);
+        // A reload with fewer slots: the address of the removed one is that of a drained server.
+        let next =
+            first.next(config_of(&text(2)), &first.removed().collect()).expect("indexes are free");
+        let known = (&first, &before.addresses);
+        let after = resolve_with(&next, known, with(&[4, 7])).expect("both are resolved");
+        assert_eq!(
+            slots(&after.addresses, 1..=2),
+            [vec![ip(4)], vec![ip(7)]],
+            "the slot of 5 is reused"
+        );
+        // While the name cannot be resolved, nothing changes; an edit resolves nothing.
+        let fails = |_: &Server, _: Option<&[Address]>| Err("no".to_owned());
+        let kept = resolve_with(&first, known, fails).expect("there are earlier addresses");
+        assert_eq!((kept.addresses, kept.unresolved.len()), (before.addresses.clone(), 3));
+        let edited = resolve_new(&first, known, &Found::new()).expect("all are known");
+        assert_eq!(edited.addresses, before.addresses);
+        let findings = resolve_with(&first, none, fails).expect_err("they are required");
+        let subjects: Vec<&str> = findings.iter().map(|of| of.subject.as_str()).collect();
+        assert_eq!(subjects, ["ip:1", "ip:2", "many:80"], "one for all slots");
+    }
+
+    #[test]
+    fn optional_names_may_lack_addresses() {
+        let optional = "at-start = \"optional\"";
+        let server = format!(
+            "ip:1\", {{ address = \"a:1\", {optional} }}, {{ address = \"b:1\", slots = 2, {optional} }}, \"ip:2"
+        );
+        let next = arranged(&server);
+        let play = |server: &Server, _: Option<&[Address]>| match server.0.as_str() {
+            "ip" => Ok(Located::from(address())),
+            _ => Err("no such name".to_owned()),
+        };
+        let none = (&Arranged::default(), &Vec::new());
+        let found = resolve_with(&next, none, play).expect("the others are resolved");
+        assert_eq!(found.addresses, [[address(), vec![], vec![], vec![], address()]]);
+        let lines: Vec<String> = found.unresolved.iter().map(ToString::to_string).collect();
+        assert_eq!(lines.len(), 2);
+        assert!(lines[0].contains("a:1: no such name; the server is down until"), "{lines:?}");
+        let known = (&next, &found.addresses);
+        let edited = resolve_new(&next, known, &Found::new()).expect("nothing is resolved");
+        assert_eq!(edited.addresses, found.addresses);
+        assert!(check_with(&next.config, Duration::from_secs(2), &player()).is_empty());
     }
 
     fn arranged(server: &str) -> Arranged {

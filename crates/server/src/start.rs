@@ -4,6 +4,7 @@
 //! Never: serves with a listener missing: a listener that cannot be opened ends the start.
 //! Limits: `WORKERS_MAX` threads.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -50,8 +51,9 @@ use crate::ports::{self, StartTurn};
 use crate::predecessor::{Heritage, Predecessor};
 use crate::randomness::random_seed;
 use crate::reload::{self, ReloadSignal, Reloader};
-use crate::resolve::{self, Addresses, Lookups};
+use crate::resolve::{self, Addresses, Lookups, Resolution, Unresolved};
 use crate::service_manager;
+use crate::slots::NameFacts;
 use crate::snapshot::Numbers;
 use crate::staged_certificates::StagedCertificates;
 pub use crate::start_error::StartError;
@@ -164,7 +166,7 @@ fn serve_until_stopped(
 /// The contents of the files, and the addresses of the names, of a configuration.
 struct Files {
     tls: TlsPlan,
-    addresses: Addresses,
+    names: Resolution,
     scripts: Scripts,
 }
 
@@ -172,11 +174,11 @@ impl Files {
     fn read(loader: &mut TlsLoader, arranged: &Arranged) -> Result<Self, StartError> {
         let loaded = loader.load_arranged(arranged, reload::unix_seconds());
         let config = &arranged.config;
-        let (tls, addresses) = match (loaded, resolve::resolve_all(arranged)) {
-            (Ok(tls), Ok(addresses)) => (tls, addresses),
-            (tls, addresses) => {
+        let (tls, names) = match (loaded, resolve::resolve_all(arranged)) {
+            (Ok(tls), Ok(names)) => (tls, names),
+            (tls, names) => {
                 let faults = tls.err().unwrap_or_default().into_iter().map(Finding::from);
-                let unresolved = addresses.err().unwrap_or_default();
+                let unresolved = names.err().unwrap_or_default();
                 return Err(StartError::Values(faults.chain(unresolved).collect()));
             }
         };
@@ -185,7 +187,8 @@ impl Files {
             return Err(StartError::Values(unusable));
         }
         let scripts = apps::read(config).map_err(StartError::Values)?;
-        Ok(Self { tls, addresses, scripts })
+        names.unresolved.iter().for_each(|name| log::warning(format_args!("{name}")));
+        Ok(Self { tls, names, scripts })
     }
 }
 
@@ -250,10 +253,15 @@ fn make_plan(
     if let Some(warning) = descriptor_budget::warning(config, count, descriptors) {
         log::warning(format_args!("{warning}"));
     }
+    let Resolution { addresses, marks, unresolved } = files.names;
+    let name_facts = NameFacts { marks, lost: BTreeSet::new() };
+    inherited.roster.note_names(&name_facts.states(&arranged, &addresses));
     let plan = Plan {
+        name_facts,
+        unresolved,
         process: ProcessState::new(config, random_seed()),
         arranged: Arc::new(arranged),
-        addresses: Arc::new(files.addresses),
+        addresses: Arc::new(addresses),
         tls: Arc::new(files.tls),
         scripts: files.scripts,
         workers: count as u32,
@@ -351,7 +359,7 @@ impl RunningWorkers {
         let beating = self.accounts.clone();
         let counts = (self.registry.clone(), self.accounts.clone(), Arc::clone(&roster));
         let shown = (&*plan.arranged, inventory, plan.process.clone());
-        let parts = (&plan.tls, &*plan.addresses);
+        let parts = (&plan.tls, (&*plan.addresses, &plan.unresolved[..]));
         let operations = start_admin(self.interface, shown, counts, parts, (senders(), opening))?;
         let transfer_source =
             TransferSource { operations: operations.clone(), roster: Arc::clone(&roster) };
@@ -386,6 +394,8 @@ impl RunningWorkers {
             checks,
             lookups: Lookups::default(),
             names: NameFollower::default(),
+            name_facts: plan.name_facts.clone(),
+            unplaced: BTreeMap::new(),
             managed: managed.clone(),
         };
         let watching = Reloader::new(configuration, loader, seen).watch();
@@ -647,7 +657,7 @@ fn start_admin(
     interface: Option<admin::Interface>,
     (arranged, inventory, process): (&Arranged, Inventory, ProcessState),
     (registry, accounts, roster): (Option<Arc<Registry>>, Vec<Arc<Accounts>>, Arc<Roster>),
-    (tls, addresses): (&Arc<TlsPlan>, &Addresses),
+    (tls, (addresses, unresolved)): (&Arc<TlsPlan>, (&Addresses, &[Unresolved])),
     (workers, opening): (Vec<Sender<Mail>>, Option<mpsc::Receiver<()>>),
 ) -> Result<Option<Arc<Operations>>, StartError> {
     let (Some(interface), Some(registry)) = (interface, registry) else { return Ok(None) };
@@ -674,7 +684,7 @@ fn start_admin(
         process_rates: admin::Rates::default(),
         rates: admin::Rates::default(),
     });
-    operations.names.note(arranged, addresses, &[]);
+    operations.names.note(arranged, addresses, unresolved);
     operations.edits.note_names(arranged);
     log::banner(format_args!("tidegate: admin interface on {}", interface.address()));
     interface

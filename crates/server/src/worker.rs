@@ -15,6 +15,7 @@ use tidegate_config::model;
 use tidegate_gate::balance::PoolState;
 use tidegate_gate::basic::CredentialSecret;
 use tidegate_gate::idle::IdleConnections;
+use tidegate_gate::overload::{Admission, StandingQueue};
 use tidegate_gate::permits::Permits;
 use tidegate_gate::queue::WaitQueue;
 use tidegate_gate::retry::Budget;
@@ -40,6 +41,7 @@ use crate::action::tarpit::TarpitRequest;
 use crate::action::tokens::TokenRequests;
 use crate::action::unverified::UnverifiedRequest;
 use crate::action::websocket::WebSockets;
+use crate::addresses::has_address;
 use crate::apply_settings::{Listening, RemovedParts};
 use crate::apps::{Apps, Meter, Scripts};
 use crate::buffers::BufferPool;
@@ -112,6 +114,8 @@ pub struct Worker {
     pub(crate) datagrams: DatagramUsers,
     /// The lookups of names by applications.
     pub(crate) lookups: LookupState,
+    /// Whether new requests are admitted (`overload`).
+    pub(crate) admission: Admission,
     /// The streams of HTTP/2 clients.
     pub(crate) http2_clients: Http2Clients,
     /// The streams of HTTP/2 to servers.
@@ -198,6 +202,8 @@ pub(crate) struct WorkerPool {
     pub(crate) kept: Vec<u32>,
     /// Exchanges that wait for a server, in order of arrival. Each of them is in `Stage::Queued`.
     pub(crate) queue: WaitQueue<tidegate_base::Id<Exchange>>,
+    /// Whether the queue stands.
+    pub(crate) standing: StandingQueue,
     /// The requests and retries of the pool.
     pub(crate) budget: Budget,
     /// The pool is in `RoomWaits::short_pools`.
@@ -332,7 +338,11 @@ impl Worker {
         limits: WorkerLimits,
         seed: u64,
     ) -> Self {
-        let pools = snapshot.config.pools.iter().map(|pool| WorkerPool::new(pool, seed)).collect();
+        let mut pools: Vec<WorkerPool> =
+            snapshot.config.pools.iter().map(|pool| WorkerPool::new(pool, seed)).collect();
+        for (pool, servers) in pools.iter_mut().zip(snapshot.addresses.iter()) {
+            pool.state.note_addresses(|at| has_address(servers, at), Moment::ZERO);
+        }
         // As many as all connections may open: a client with many streams takes none from the others.
         let streams_max = limits.exchanges_max.saturating_mul(STREAMS_DEFAULT as usize);
         accounts.set_hubs(snapshot.hubs.len());
@@ -352,6 +362,7 @@ impl Worker {
             own: InternalRequests::new(streams_max),
             datagrams: DatagramUsers::default(),
             lookups: LookupState::new(seed),
+            admission: Admission::default(),
             http2_clients: Http2Clients::new(streams_max),
             http2_servers: Http2Servers::new(streams_max),
             websockets: WebSockets::new(streams_max),
@@ -483,6 +494,11 @@ impl Worker {
         self.unmark();
         self.deliver_lines();
         self.accounts.counters.turns.add(1);
+        if let Some(overload) = self.settings.newest().config.server.overload {
+            let turn = (reactor.now(), reactor.read_clock());
+            let is_over = self.admission.note_turn(&overload, turn);
+            self.accounts.counters.overload_intervals.add(u64::from(is_over));
+        }
     }
 
     /// Continues the actions that used up their share of the turn.
@@ -670,6 +686,7 @@ impl WorkerPool {
             ),
             kept: vec![0; pool.servers.len()],
             queue: WaitQueue::new(pool.queue_max as usize),
+            standing: StandingQueue::default(),
             budget: Budget::default(),
             is_short: false,
             found_no_room: false,

@@ -33,7 +33,8 @@ use crate::outlets::WorkerOutlets;
 use crate::passwords::Verifiers;
 use crate::permits::PermitPost;
 use crate::randomness::{random_bytes, random_seed};
-use crate::resolve::Addresses;
+use crate::resolve::{Addresses, Unresolved};
+use crate::slots::NameFacts;
 use crate::snapshot::{Numbers, Snapshot};
 use crate::start::{Mail, StartError, system};
 use crate::state_transfer::PassedServer;
@@ -95,6 +96,10 @@ pub(crate) struct Plan {
     pub(crate) arranged: Arc<Arranged>,
     pub(crate) process: ProcessState,
     pub(crate) addresses: Arc<Addresses>,
+    /// What is known about the names of servers, for the thread that reloads.
+    pub(crate) name_facts: NameFacts,
+    /// The names that could not be resolved.
+    pub(crate) unresolved: Vec<Unresolved>,
     pub(crate) tls: Arc<TlsPlan>,
     pub(crate) scripts: Scripts,
     pub(crate) workers: u32,

@@ -2,15 +2,17 @@
 //! In: nothing. Out: the section `[pool.NAME]`, which `FILE` refers to, and its tables.
 
 use super::Preset::{Absent, Required, Value};
-use super::Shape::{Boolean, Duration, List, Number, OneOf, Size, Table, Text, True, Word};
+use super::Shape::{
+    Boolean, Duration, List, NoNumber, Number, OneOf, Size, Table, Text, True, Word,
+};
 use super::agent::AGENT;
 use super::eject::EJECT;
 use super::health::HEALTH;
 use super::retry_budget::RETRY_BUDGET;
 use super::sticky::STICKY;
 use super::{COUNT_OR_UNLIMITED, POOL_TLS, Section, TIMEOUT, TIMEOUT_MS_MAX, key};
-use crate::model::{Balance, ProxyVersion, Unretriable};
-use crate::words::Keyword as _;
+use crate::model::{Balance, ProxyVersion, SLOTS_MAX, Unretriable};
+use crate::words::{AtStart, Keyword as _};
 use tidegate_base::limits;
 
 /// `[pool.NAME]`.
@@ -240,9 +242,47 @@ pub static UPSTREAM: Section = Section {
         key(
             "address",
             Text(SERVER_ADDRESS),
-            Required,
-            "Address of the server. A name is resolved at start, at each reload, and from time to time ([resolver]).",
+            Absent,
+            "Address of the server. A name is resolved at start, at each reload, and from time to time ([resolver]). All of its \
+             addresses are those of one server, unless `slots` is set. Exactly one of `address` and `srv` is required.",
             "",
+        ),
+        key(
+            "srv",
+            Text("the name of SRV records, such as \"_http._tcp.app.internal\""),
+            Absent,
+            "Takes the servers from SRV records (RFC 2782), in place of `address`. Each record states the host and the port of a \
+             server. Servers of the lowest priority get the requests, in the proportion of the weights of their records; \
+             the others are backup servers. If a host has IPv4 and IPv6 addresses, its IPv4 addresses are used. Needs [resolver] and \
+             `slots`.",
+            "",
+        ),
+        key(
+            "slots",
+            Number(1, SLOTS_MAX as u64),
+            Absent,
+            "Makes a server of each address of the name, up to this number. Each address has one slot and keeps it as long as \
+             answers contain it, so health, statistics, limits and sticky sessions stay with the server. Slots without an \
+             address are down and get no checks. Addresses beyond this number are not used. If the name is resolved to both \
+             IPv4 and IPv6 addresses, each address is a server; `families` of [resolver] selects one kind.",
+            "The number of servers that the process may get must be known, so that its memory is bounded.",
+        ),
+        key(
+            "prefix",
+            Text("a name"),
+            Absent,
+            "The slots have this name and a number, such as web1 and web2 for prefix = \"web\". Without this setting, the name \
+             of the template and `#`, as in app.internal:8000#1.",
+            "",
+        ),
+        key(
+            "at-start",
+            Word(AtStart::WORDS),
+            Value("\"required\""),
+            "What happens if the name cannot be resolved at start or at the reload that adds it: with \"required\", the process does \
+             not start, and the reload is refused; with \"optional\", the server is down until the name is resolved. A reload \
+             never fails because of a name that had addresses before.",
+            "A name that cannot be resolved is usually a mistake.",
         ),
         key(
             "weight",
@@ -330,6 +370,15 @@ pub static SERVER_TIMEOUTS: Section = Section {
             "Time in the queue for a server. When it expires, the client gets a 503 response.",
             "People do not wait longer than this, and a queue that is not served within this time only \
              grows.",
+        ),
+        key(
+            "queue-standing",
+            OneOf(&[NoNumber("off"), TIMEOUT]),
+            Value("\"off\""),
+            "Time in the queue while it stands: it was not empty for as long as `queue`. A queue that empties takes up bursts; one that \
+             stands only delays every request by its length. When the time expires, the client gets a 503 response with \
+             Retry-After, so that the others are served in time.",
+            "Only the operator knows how long a response may take to be of use. A tenth of `queue` is a good start.",
         ),
         key(
             "tunnel",

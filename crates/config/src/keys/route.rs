@@ -41,6 +41,15 @@ pub static ROUTE: Section = Section {
             "",
         ),
         key(
+            "shed",
+            Boolean,
+            Value("true"),
+            "Whether requests of this route may be refused while a worker is overloaded (`overload` of [server]). Set it to false for \
+             health checks and for requests that must not fail. Routes with `respond` or `redirect` never refuse requests for this \
+             reason.",
+            "An overloaded worker serves fewer requests well rather than all of them too late.",
+        ),
+        key(
             "host",
             HOSTS,
             Absent,

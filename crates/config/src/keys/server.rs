@@ -5,7 +5,7 @@ use tidegate_base::limits;
 
 use super::Preset::{Absent, Value};
 use super::Shape::{Duration, List, NoNumber, Number, OneOf, Table, Text, True, Word};
-use super::{DRAIN, REQUEST_ID, Section, TRACE, key};
+use super::{DRAIN, OVERLOAD, REQUEST_ID, Section, TRACE, key};
 use crate::model::{ReloadOn, SteerByCpu};
 use crate::words::Keyword as _;
 
@@ -54,6 +54,13 @@ pub static SERVER: Section = Section {
             Table(&DRAIN),
             Absent,
             "The times over which WebSocket connections are closed at a stop, a reload and an upgrade.",
+            "",
+        ),
+        key(
+            "overload",
+            Table(&OVERLOAD),
+            Absent,
+            "Refuses requests early while workers are overloaded. Without it, all requests are served, however long they wait.",
             "",
         ),
         key(

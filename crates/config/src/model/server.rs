@@ -30,8 +30,25 @@ pub struct Server {
     pub request_id: Option<RequestIds>,
     /// The traces of requests; `None`: traceparent is a field like any other.
     pub trace: Option<Trace>,
+    /// When new requests are refused because of overload; `None`: never.
+    pub overload: Option<Overload>,
     /// Whether a connection goes to the worker of the CPU that received it.
     pub steer_by_cpu: SteerByCpu,
+}
+
+/// `overload` of `[server]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overload {
+    /// The longest turn of a worker that is no overload.
+    pub turn_target: Span,
+    /// A worker is overloaded if all turns of an interval of this length were longer.
+    pub interval: Span,
+}
+
+impl Default for Overload {
+    fn default() -> Self {
+        Self { turn_target: Span::from_millis(20), interval: Span::from_millis(100) }
+    }
 }
 
 impl Default for Server {
@@ -48,6 +65,7 @@ impl Default for Server {
             name_servers: Vec::new(),
             request_id: None,
             trace: None,
+            overload: None,
             steer_by_cpu: SteerByCpu::Auto,
         }
     }

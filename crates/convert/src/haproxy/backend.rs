@@ -56,6 +56,19 @@ struct Shared {
     agent: Vec<(&'static str, Value, usize)>,
     queue_max: Option<(u64, usize)>,
     reuse_max: Option<(u64, usize)>,
+    /// The line of the first server whose name is resolved by DNS servers.
+    resolver: Option<usize>,
+    /// The family of addresses that it prefers.
+    families: Option<(String, usize)>,
+}
+
+/// What servers need from `[resolver]`.
+#[derive(Default)]
+pub(super) struct Resolved {
+    /// The line of the first server whose name is resolved by DNS servers.
+    pub(super) line: Option<usize>,
+    /// The family of addresses that servers prefer.
+    pub(super) families: Option<(String, usize)>,
 }
 
 /// The pool `name` of `section`.
@@ -63,6 +76,7 @@ pub(super) fn pool(
     section: &Section,
     name: &str,
     is_http: bool,
+    resolved: &mut Resolved,
     findings: &mut Findings<'_>,
 ) -> Block {
     let mut pool = Block::named(BlockKind::Pool, "pool", name, section.line);
@@ -75,14 +89,12 @@ pub(super) fn pool(
         .collect();
     let mut servers = Vec::new();
     let mut servers_line = section.line;
-    for line in section.lines.iter().filter(|line| line.word(0) == "server") {
+    let is_server = |line: &&Line| matches!(line.word(0), "server" | "server-template");
+    for line in section.lines.iter().filter(is_server) {
         if let Some(server) = server(line, &defaults, &mut shared, findings) {
             servers_line = if servers.is_empty() { line.number } else { servers_line };
             servers.push(server);
         }
-    }
-    if let Some(line) = section.last(&["server-template"]) {
-        findings.untranslated(line.number, "write each server into `servers`");
     }
     settle_checks(&mut shared, findings);
     settle_agents(&mut shared, findings);
@@ -93,6 +105,8 @@ pub(super) fn pool(
     timeouts(section, &mut pool, is_http, findings);
     retries(section, &mut pool, is_http, findings);
     write_shared(&mut pool, &shared);
+    resolved.line = resolved.line.or(shared.resolver);
+    resolved.families = resolved.families.take().or(shared.families);
     pool
 }
 
@@ -144,6 +158,44 @@ fn address(text: &str) -> Option<String> {
     })
 }
 
+/// The address of a line, as settings of the server, and the words after it.
+fn place<'l>(
+    line: &'l Line,
+    findings: &mut Findings<'_>,
+) -> Option<(Vec<(String, Value)>, &'l [String])> {
+    let is_template = line.word(0) == "server-template";
+    let text = line.word(if is_template { 3 } else { 2 });
+    let mut entries = Vec::new();
+    match address(text) {
+        Some(address) => entries.push(("address".to_owned(), Value::Text(address))),
+        // The port is that of the records.
+        None if is_template && text.starts_with('_') => {
+            entries.push(("srv".to_owned(), Value::Text(text.trim_end_matches('.').to_owned())));
+        }
+        None => {
+            findings.untranslated(
+                line.number,
+                "a server needs an address with a port, such as 10.0.0.1:8000 or app.internal:8000",
+            );
+            return None;
+        }
+    }
+    if !is_template {
+        return Some((entries, line.from(3)));
+    }
+    let (low, high) = line.word(2).split_once('-').unwrap_or(("1", line.word(2)));
+    let (Ok(low), Ok(high)) = (low.parse::<u64>(), high.parse::<u64>()) else {
+        findings.untranslated(line.number, "server-template needs a number of servers");
+        return None;
+    };
+    if low != 1 {
+        findings.differs(line.number, "the numbers of the slots begin with 1");
+    }
+    entries.push(("slots".to_owned(), Value::Number((high + 1).saturating_sub(low).max(1))));
+    entries.push(("prefix".to_owned(), Value::Text(line.word(1).to_owned())));
+    Some((entries, line.from(4)))
+}
+
 /// The server of a line.
 fn server(
     line: &Line,
@@ -152,16 +204,9 @@ fn server(
     findings: &mut Findings<'_>,
 ) -> Option<Value> {
     let number = line.number;
-    let Some(address) = address(line.word(2)) else {
-        findings.untranslated(
-            number,
-            "a server needs an address with a port, such as 10.0.0.1:8000 or app.internal:8000",
-        );
-        return None;
-    };
+    let (mut entries, options) = place(line, findings)?;
     shared.probed.push(Probed { line: number, ..Probed::default() });
-    let mut entries = vec![("address".to_owned(), Value::Text(address.clone()))];
-    let words: Vec<&str> = defaults.iter().chain(line.from(3)).map(String::as_str).collect();
+    let words: Vec<&str> = defaults.iter().chain(options).map(String::as_str).collect();
     let mut index = 0;
     let mut is_drained = false;
     while let Some(word) = words.get(index) {
@@ -191,6 +236,13 @@ fn server(
                 is_drained = true;
                 false
             }
+            // Without a name that is resolved later, the address is fixed.
+            "init-addr" => {
+                if value.split(',').any(|way| way == "none") {
+                    set("at-start", Value::Text("optional".to_owned()));
+                }
+                true
+            }
             "cookie" | "id" => true,
             word => server_option(word, value, number, shared, findings),
         };
@@ -202,10 +254,18 @@ fn server(
         findings
             .differs(number, "a disabled server has weight 0: it gets no requests, but is checked");
     }
-    Some(match entries.len() {
-        1 => Value::Text(address),
+    if entries.iter().any(|(_, value)| value.text().is_some_and(is_fixed)) {
+        entries.retain(|(key, _)| key != "at-start");
+    }
+    Some(match &entries[..] {
+        [(key, Value::Text(address))] if key == "address" => Value::Text(address.clone()),
         _ => Value::Table(entries),
     })
+}
+
+/// Whether the text is an IP address with a port, or the path of a socket.
+fn is_fixed(text: &str) -> bool {
+    text.starts_with("unix:") || text.parse::<core::net::SocketAddr>().is_ok()
 }
 
 /// An option that a pool has in place of a server; returns whether it has a value.
@@ -254,15 +314,22 @@ fn server_option(
         | "ssl-min-ver" | "no-verify" => {
             return tls_option(word, value, line, shared, findings);
         }
-        "resolvers" | "init-addr" | "resolve-prefer" | "error-limit" | "on-error" | "observe"
+        "resolvers" => {
+            shared.resolver = shared.resolver.or(Some(line));
+            return true;
+        }
+        "resolve-prefer" => {
+            shared.families = shared.families.take().or_else(|| Some((value.to_owned(), line)));
+            return true;
+        }
+        "resolve-net" | "resolve-opts" | "error-limit" | "on-error" | "observe"
         | "on-marked-down" | "on-marked-up" | "source" | "proto" | "check-sni" | "check-alpn"
         | "minconn" | "track" | "agent-addr" | "addr" | "ws" | "pool-purge-delay"
         | "pool-low-conn" | "max-reuse" | "namespace" | "redir" | "usesrc" | "ciphers"
         | "ciphersuites" | "ssl-max-ver" | "check-send-proxy" | "hash-key" => {
             match word {
-                "resolvers" | "init-addr" | "resolve-prefer" => {
-                    findings
-                        .differs(line, "names of servers are resolved at start and at each reload");
+                "resolve-net" | "resolve-opts" => {
+                    findings.untranslated(line, "each address of a name is used");
                 }
                 "observe" | "on-error" | "error-limit" => {
                     findings.untranslated(

@@ -8,6 +8,7 @@ pub(crate) mod expression;
 mod format;
 mod frontend;
 mod listener;
+mod resolvers;
 pub(crate) mod rules;
 mod words;
 
@@ -19,6 +20,7 @@ use crate::plan::Plan;
 use crate::route::Route;
 use crate::units;
 
+use backend::Resolved;
 use expression::Names;
 use listener::Global;
 use words::{Line, Section};
@@ -54,6 +56,8 @@ struct Sections {
     /// The routes of the backends that were used so far; line 0 means the line that uses them.
     made: BTreeMap<String, Vec<Route>>,
     names: Names,
+    /// What servers need from `[resolver]`.
+    resolved: Resolved,
 }
 
 /// Reads the file.
@@ -63,8 +67,13 @@ pub(crate) fn read(text: &str, findings: &mut Findings<'_>) -> Plan {
         findings.untranslated(line.number, "a line before the first section");
     }
     let mut plan = Plan::default();
-    let mut sections =
-        Sections { all, pools: BTreeMap::new(), made: BTreeMap::new(), names: Names::default() };
+    let mut sections = Sections {
+        all,
+        pools: BTreeMap::new(),
+        made: BTreeMap::new(),
+        names: Names::default(),
+        resolved: Resolved::default(),
+    };
     let mut global = Global::default();
     for section in sections.all.iter().filter(|section| section.kind == "global") {
         read_global(section, &mut global, &mut plan, findings);
@@ -81,20 +90,18 @@ pub(crate) fn read(text: &str, findings: &mut Findings<'_>) -> Plan {
             "defaults" => frontend::note_rest(&section, findings),
             "frontend" => frontend::read(&section, &global, &mut sections, &mut plan, findings),
             "backend" => {
-                read_pool(&section, &sections, is_http, &mut plan, findings);
+                read_pool(&section, &mut sections, is_http, &mut plan, findings);
                 frontend::note_rest(&section, findings);
             }
+            "resolvers" => resolvers::read(&section, &mut plan, findings),
             "listen" => {
-                read_pool(&section, &sections, is_http, &mut plan, findings);
+                read_pool(&section, &mut sections, is_http, &mut plan, findings);
                 frontend::read(&section, &global, &mut sections, &mut plan, findings);
             }
             kind => {
                 let why = match kind {
                     "userlist" => {
                         "write the users to a file as `htpasswd -B` does, and auth = { basic = \"FILE\" } into the routes"
-                    }
-                    "resolvers" => {
-                        "names of servers are resolved by the system, at start and at each reload"
                     }
                     "peers" => "tables belong to one process; a reload keeps them",
                     _ => "Tidegate has no counterpart of this section",
@@ -106,6 +113,7 @@ pub(crate) fn read(text: &str, findings: &mut Findings<'_>) -> Plan {
             }
         }
     }
+    resolvers::settle(sections.resolved, &mut plan, findings);
     for (file, name) in &sections.names.sets {
         let mut set = Block::named(BlockKind::Lookup, "set", name, 0);
         set.set("addresses", file.as_str(), 0);
@@ -120,13 +128,13 @@ fn is_http(section: &Section) -> bool {
 
 fn read_pool(
     section: &Section,
-    sections: &Sections,
+    sections: &mut Sections,
     is_http: bool,
     plan: &mut Plan,
     findings: &mut Findings<'_>,
 ) {
     if let Some(name) = sections.pools.get(&section.name) {
-        let pool = backend::pool(section, name, is_http, findings);
+        let pool = backend::pool(section, name, is_http, &mut sections.resolved, findings);
         plan.pools.push(pool);
     }
 }
@@ -134,7 +142,8 @@ fn read_pool(
 /// Gives a name to the pool of each section with servers.
 fn name_pools(sections: &mut Sections, plan: &mut Plan) {
     for section in &sections.all {
-        let has_servers = section.lines.iter().any(|line| line.word(0) == "server");
+        let has_servers =
+            section.lines.iter().any(|line| matches!(line.word(0), "server" | "server-template"));
         if ["backend", "listen"].contains(&section.kind.as_str()) && has_servers {
             sections.pools.insert(section.name.clone(), plan.name(&section.name));
         }

@@ -2,7 +2,7 @@
 //! In: a configuration. Out: a name for each index.
 //! Invariant: two routes have different names, and so have two servers of a pool.
 
-use tidegate_config::model::{Config, ServerAddress};
+use tidegate_config::model::Config;
 use tidegate_config::names::{distinct, route_names};
 
 /// The names, by the indexes of the configuration.
@@ -20,7 +20,7 @@ impl Names {
     pub fn new(config: &Config) -> Self {
         let routes = route_names(config);
         let pools = config.pools.iter().map(|pool| {
-            let servers = pool.servers.iter().map(|server| server_name(&server.address));
+            let servers = pool.servers.iter().map(|server| server.address.to_string());
             (pool.name.clone(), distinct(servers))
         });
         Self { routes, pools: pools.collect() }
@@ -45,15 +45,6 @@ impl Names {
         let index = self.pools.iter().position(|(name, _)| name == pool)?;
         let (_, servers) = self.pools.get(index)?;
         Some((index, servers.iter().position(|name| name == server)?))
-    }
-}
-
-/// The address of a server as in the file.
-fn server_name(address: &ServerAddress) -> String {
-    match address {
-        ServerAddress::Ip(address) => address.to_string(),
-        ServerAddress::Name(name, port) => format!("{name}:{port}"),
-        ServerAddress::Unix(path) => format!("unix:{path}"),
     }
 }
 

@@ -42,6 +42,7 @@ use tidegate_config::model::{Action, HttpsRedirect, Listener};
 use tidegate_gate::chain::client_address;
 use tidegate_gate::changes::Changes;
 use tidegate_gate::counting::RequestCounts;
+use tidegate_gate::denial::Denial;
 use tidegate_gate::handling::FilterId;
 use tidegate_gate::router::{self, Client, Routed};
 use tidegate_gate::scheme::{Scheme, request_scheme};
@@ -107,6 +108,9 @@ impl Running {
 /// The refusal of an extended CONNECT.
 const NO_WEBSOCKET: &str = "this route serves no WebSocket connections";
 
+/// The refusal of a request because of overload.
+const OVERLOADED: &str = "the server is overloaded";
+
 /// How a request is answered.
 enum Decision {
     /// An error response. `closes`: the rest of the connection cannot be trusted.
@@ -156,6 +160,13 @@ impl Worker {
             self.count_request(reactor, to, head, &snapshot, &snapshot.route(route).counting);
         }
         match decision {
+            Decision::Route(route)
+                if self.admission.is_refusing() && self.sheds(&snapshot, route) =>
+            {
+                self.identify_refused(to, head, scheme);
+                self.note_route(to, route);
+                self.refuse_overload(reactor, to);
+            }
             Decision::Refused { status, text, closes } => {
                 self.identify_refused(to, head, scheme);
                 self.answer_error(reactor, to, status, text, closes);
@@ -169,6 +180,24 @@ impl Worker {
             }
             Decision::Route(route) => self.begin_action(reactor, to, head, route, scheme, None),
         }
+    }
+
+    /// Whether the next request of a route is refused, because the worker is overloaded. Routes whose responses cost no more than a
+    /// refusal refuse none.
+    fn sheds(&mut self, snapshot: &Snapshot, route: usize) -> bool {
+        let route = snapshot.route(route);
+        let is_cheap = matches!(route.action, Action::Respond(_) | Action::Redirect(_));
+        route.shed && !is_cheap && !self.admission.admits()
+    }
+
+    /// Refuses a request, because the worker is overloaded.
+    fn refuse_overload<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        let refusals = &self.accounts.counters.overload_refusals;
+        refusals.add(1);
+        // The clients do not all come back at once.
+        let retry_after = 1 + refusals.load() % 3;
+        let denial = Denial { retry_after, ..Denial::new(503, OVERLOADED) };
+        self.deny(reactor, to, denial, OVERLOADED, false);
     }
 
     /// Begins the action of a route. `changes`: the changes of the route to the request.

@@ -5,6 +5,7 @@
 use std::sync::PoisonError;
 
 use rustix::process::{Signal, getpid, kill_process};
+use tidegate_config::model::{ServerAddress, SlotSource};
 use tidegate_gate::access::Names;
 use tidegate_gate::agent::{Operation, WEIGHT_MAX, part_of_weight};
 
@@ -627,7 +628,11 @@ fn show_servers_state(arguments: &[&str], operations: &Operations) -> Outcome {
         for (server_at, server) in pool.servers.iter().enumerate() {
             let (_, name) = names.server(at, server_at);
             let Some(view) = operations.roster.view(at, server_at) else { continue };
-            let line = StateLine { pool: (at, &pool.name), server: (server_at, name) };
+            let source = match &server.address {
+                ServerAddress::Slot(slot) => Some(&*slot.source),
+                ServerAddress::Ip(_) | ServerAddress::Name(..) | ServerAddress::Unix(_) => None,
+            };
+            let line = StateLine { pool: (at, &pool.name), server: (server_at, name), source };
             let agent_port = pool.agent.as_ref().map_or(0, |agent| agent.port);
             line.write(&mut text, (server.weight, pool.tls.is_some(), agent_port), &view);
         }
@@ -641,6 +646,8 @@ struct StateLine<'a> {
     pool: (usize, &'a str),
     /// Index and name of the server in the pool.
     server: (usize, &'a str),
+    /// The name whose address a slot has.
+    source: Option<&'a SlotSource>,
 }
 
 impl StateLine<'_> {
@@ -651,13 +658,14 @@ impl StateLine<'_> {
         (weight, is_secured, agent_port): (u16, bool, u16),
         view: &View,
     ) {
-        // HAProxy's numbers: 2 running, 0 stopped; 1 forced maintenance, 8 forced drain.
+        // HAProxy's numbers: 2 running, 0 stopped; 1 forced maintenance, 8 forced drain, 32 maintenance without an address.
         let administrative = match view.state_now() {
             ServerState::Ready => 0,
             ServerState::Drain => 8,
             ServerState::Maintenance => 1,
-        };
-        let runs = view.state_now() != ServerState::Maintenance
+        } + if view.is_unresolved { 32 } else { 0 };
+        let runs = !view.is_unresolved
+            && view.state_now() != ServerState::Maintenance
             && view.checked.as_ref().is_none_or(|checked| checked.health.is_up())
             && view.agent.as_ref().is_none_or(|agent| agent.state.works());
         let operational = if runs { 2 } else { 0 };
@@ -679,10 +687,22 @@ impl StateLine<'_> {
         let set = view.weight_now(weight);
         // 22: configured and enabled (6), of an agent (16).
         let agent = if view.agent.is_some() { 22 } else { 0 };
-        let (host, port) = name.rsplit_once(':').unwrap_or((name, "0"));
+        let (host, port) = match view.slot {
+            None => {
+                let (host, port) = name.rsplit_once(':').unwrap_or((name, "0"));
+                (host.to_owned(), port.to_owned())
+            }
+            Some(None) => ("-".to_owned(), "0".to_owned()),
+            Some(Some(address)) => (address.ip().to_string(), address.port().to_string()),
+        };
+        let (host_name, service) = match self.source {
+            None => ("-", "-"),
+            Some(SlotSource::Name(name, _)) => (&name[..], "-"),
+            Some(SlotSource::Srv(name)) => ("-", &name[..]),
+        };
         text.push_str(&format!(
             "{} {pool} {} {name} {host} {operational} {administrative} {set} {weight} {since} {status} {result} \
-             {score} {state} {agent} 0 0 - {port} - {} 0 - - {agent_port}\n",
+             {score} {state} {agent} 0 0 {host_name} {port} {service} {} 0 - - {agent_port}\n",
             pool_at + 1,
             server_at + 1,
             u8::from(is_secured),

@@ -320,6 +320,9 @@ impl Metrics {
         let known: Known = places
             .filter_map(|(at, server)| {
                 let view = operations.roster.view(at, server)?;
+                if view.is_empty_slot() {
+                    return None;
+                }
                 let configured = config.pools[at].servers[server].weight;
                 let (pool, server) = names.server(at, server);
                 let labels = of_server(pool, server);

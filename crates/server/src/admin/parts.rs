@@ -62,6 +62,7 @@ pub(super) fn pools(arguments: &[&str], operations: &Operations) -> Outcome {
             }
             let state = match view.state_now() {
                 ServerState::Ready if view.is_up() => "up",
+                ServerState::Ready if view.is_unresolved => "no-address",
                 ServerState::Ready => "down",
                 ServerState::Drain => "drain",
                 ServerState::Maintenance => "maint",

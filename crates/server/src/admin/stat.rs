@@ -168,6 +168,7 @@ fn status(view: &View, weight: u16) -> String {
     let is_down_by_agent = view.agent.as_ref().is_some_and(|agent| !agent.state.works());
     match (view.state_now(), &view.checked) {
         (ServerState::Maintenance, _) => "MAINT".to_owned(),
+        _ if view.is_unresolved => "MAINT (resolution)".to_owned(),
         (_, Some(checked)) if !checked.health.is_up() => checked.health.word(),
         _ if is_down_by_agent => "DOWN (agent)".to_owned(),
         (ServerState::Drain, _) => "DRAIN".to_owned(),
@@ -291,11 +292,12 @@ fn add_pool(
         let totals = totals.get(&subject).unwrap_or(&none);
         let Some(view) = operations.roster.view(at, server_at) else { continue };
         let own_weight = view.weight_now(server.weight);
+        let is_backup = server.backup || view.is_backup();
         let takes_requests = view.takes_requests(server.weight);
         since.add(takes_requests, view.changed);
         if takes_requests {
             weight += u64::from(own_weight);
-            ready[usize::from(server.backup)] += 1;
+            ready[usize::from(is_backup)] += 1;
         }
         let mut row = row(&pool.name, name, totals);
         add_server(&mut row, totals);
@@ -304,12 +306,12 @@ fn add_pool(
             ("status", status(&view, own_weight)),
             ("weight", own_weight.to_string()),
             ("uweight", own_weight.to_string()),
-            ("act", u8::from(!server.backup).to_string()),
-            ("bck", u8::from(server.backup).to_string()),
+            ("act", u8::from(!is_backup).to_string()),
+            ("bck", u8::from(is_backup).to_string()),
             ("iid", iid.clone()),
             ("sid", (server_at + 1).to_string()),
             ("type", "2".to_owned()),
-            ("addr", name.to_owned()),
+            ("addr", address_of(&view, name)),
             ("lastchg", view.changed.elapsed().as_secs().to_string()),
             ("downtime", view.down_for.as_secs().to_string()),
         ]);
@@ -351,6 +353,14 @@ fn add_pool(
         ("lastchg", since.seconds().map_or(String::new(), |seconds| seconds.to_string())),
     ]);
     rows.push(row);
+}
+
+/// The address of a server: that of a slot, or else its name. Empty if it has none.
+fn address_of(view: &View, name: &str) -> String {
+    match view.slot {
+        None => name.to_owned(),
+        Some(address) => address.map_or_else(String::new, |address| address.to_string()),
+    }
 }
 
 /// Since when a pool has had servers that take requests, or none.

@@ -144,6 +144,8 @@ fn with_workers<T>(
         takeover: false,
         lookups: Lookups::default(),
         names: Default::default(),
+        name_facts: Default::default(),
+        unplaced: Default::default(),
         managed: Vec::new(),
         operations: None,
     };

@@ -19,6 +19,7 @@ use super::prober::Prober;
 use super::target::{self, Target};
 use crate::log;
 use crate::resolve::Addresses;
+use crate::slots::NameState;
 use crate::threads::{self, Ended};
 
 /// Messages that wait for the prober.
@@ -71,8 +72,14 @@ impl Checks {
     }
 
     /// Continues with another configuration.
-    pub(crate) fn change(&mut self, arranged: &Arranged, addresses: &Addresses, plan: &TlsPlan) {
+    pub(crate) fn change(
+        &mut self,
+        arranged: &Arranged,
+        addresses: &Addresses,
+        (plan, names): (&TlsPlan, &[Vec<NameState>]),
+    ) {
         self.roster.arrange(arranged);
+        self.roster.note_names(names);
         self.roster.publish_to_all();
         if let Err(error) = self.give_targets(arranged, addresses, plan) {
             log::error(format_args!(
@@ -81,9 +88,11 @@ impl Checks {
         }
     }
 
-    /// Notes which servers have no address.
-    pub(crate) fn note_unresolved(&self, is_unresolved: impl Fn(usize, usize) -> bool) {
-        self.roster.note_unresolved(is_unresolved);
+    /// Notes what is known about the names of servers, and tells the workers if that has changed.
+    pub(crate) fn note_names(&self, names: &[Vec<NameState>]) {
+        if self.roster.note_names(names) {
+            self.roster.publish_to_all();
+        }
     }
 
     /// Checks servers at these addresses, with the same configuration.

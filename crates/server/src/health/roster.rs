@@ -6,6 +6,7 @@
 //! Invariant: entries have the indexes of the configuration in force. A server that was removed from the file loses its state: if
 //! it is added again, it is ready, and up until a check fails.
 
+use core::net::SocketAddr;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,12 +20,14 @@ use tidegate_gate::access::Names;
 use tidegate_gate::agent::{AgentState, Failure, Operation, Statement, WEIGHT_MAX, part_of_weight};
 use tidegate_gate::balance::ServerStatus;
 use tidegate_gate::health::{Health, Outcome, ServerState};
+use tidegate_gate::slots::Share;
 use tidegate_reactor::Sender;
 
 use super::{ServerId, ServerStatuses};
 use crate::delivery::Delivery;
 use crate::events::{self, EventKind};
 use crate::log;
+use crate::slots::NameState;
 use crate::start::Mail;
 use crate::state_transfer::{PassedAgent, PassedChecks, PassedServer, StateTransfer};
 
@@ -37,8 +40,12 @@ const TRY_PAUSE: Duration = Duration::from_millis(1);
 pub(crate) struct View {
     /// The state that an operator has set.
     pub(crate) state: ServerState,
-    /// Its name has had no address for too long.
+    /// Its name has no address, or has had none for too long.
     pub(crate) is_unresolved: bool,
+    /// Its part in the pool by its SRV record.
+    pub(crate) share: Option<Share>,
+    /// It is a slot of a template, with this address.
+    pub(crate) slot: Option<Option<SocketAddr>>,
     /// The weight that an operator has set; `None`: that of the file.
     pub(crate) weight: Option<u16>,
     /// Its checks; `None` if it is not checked.
@@ -78,7 +85,18 @@ impl View {
 
     /// The weight that counts, rounded up. `configured` is that of the file.
     pub(crate) fn weight_now(&self, configured: u16) -> u16 {
-        part_of_weight(self.weight.unwrap_or(configured), self.percent())
+        let own = self.share.map_or(configured, |share| share.weight);
+        part_of_weight(self.weight.unwrap_or(own), self.percent())
+    }
+
+    /// Whether it is a slot without an address.
+    pub(crate) fn is_empty_slot(&self) -> bool {
+        self.slot == Some(None)
+    }
+
+    /// Whether its SRV record makes the server a backup.
+    pub(crate) fn is_backup(&self) -> bool {
+        self.share.is_some_and(|share| share.is_backup)
     }
 
     /// Whether the server takes requests: it is up, and its weight is not 0.
@@ -120,6 +138,13 @@ impl Checked {
 
     fn is_up(&self) -> bool {
         self.health.is_up()
+    }
+
+    /// The server is up until a check fails. Returns whether it was down.
+    fn begin_anew(&mut self) -> bool {
+        let was_up = self.is_up();
+        (self.health, self.last) = (self.health.anew(), None);
+        !was_up
     }
 }
 
@@ -185,10 +210,10 @@ impl PoolEntry {
     fn is_in_panic(&self) -> bool {
         let Some(panic) = self.panic else { return false };
         let present = || self.servers.iter().filter(|entry| !entry.is_gone);
-        if present().any(|entry| entry.is_backup && entry.view.is_up()) {
+        if present().any(|entry| entry.is_backup() && entry.view.is_up()) {
             return false;
         }
-        let wanted = || present().filter(|entry| !entry.is_backup && entry.view.is_wanted());
+        let wanted = || present().filter(|entry| !entry.is_backup() && entry.view.is_wanted());
         let up = wanted().filter(|entry| entry.view.is_up()).count();
         up * 100 < wanted().count() * usize::from(panic)
     }
@@ -212,9 +237,10 @@ impl PoolEntry {
         events::note(EventKind::Server, line);
     }
 
-    /// How many servers take requests, and how many there are.
+    /// How many servers take requests, and how many there are, apart from slots without an address.
     fn count_up(&self) -> (usize, usize) {
-        let servers = self.servers.iter().filter(|entry| !entry.is_gone);
+        let is_present = |entry: &&Entry| !entry.is_gone && !entry.view.is_empty_slot();
+        let servers = self.servers.iter().filter(is_present);
         (servers.clone().filter(|entry| entry.view.is_up()).count(), servers.count())
     }
 }
@@ -444,7 +470,7 @@ impl Roster {
             pool.servers.iter_mut().filter(|entry| !entry.is_gone).map(|entry| (&pool.name, entry))
         });
         if let Some((_, entry)) = all.find(|(pool, entry)| named(pool, &entry.name)) {
-            let configured = entry.configured;
+            let configured = entry.view.share.map_or(entry.configured, |share| share.weight);
             entry.change(|view| act(view, configured));
             drop(pools);
             self.publish_to_all();
@@ -457,21 +483,25 @@ impl Roster {
         Err(names.collect())
     }
 
-    /// Notes which servers have no address, and tells the workers if that has changed.
-    pub(crate) fn note_unresolved(&self, is_unresolved: impl Fn(usize, usize) -> bool) {
-        let mut pools = self.pools();
+    /// Notes what is known about the names of the servers, by pool. Returns whether that has changed.
+    pub(crate) fn note_names(&self, names: &[Vec<NameState>]) -> bool {
         let mut is_changed = false;
-        for (pool_at, pool) in pools.iter_mut().enumerate() {
-            for (at, entry) in pool.servers.iter_mut().enumerate().filter(|(_, of)| !of.is_gone) {
-                let next = is_unresolved(pool_at, at);
-                is_changed |=
-                    entry.change(|view| core::mem::replace(&mut view.is_unresolved, next) != next);
+        for (pool, names) in self.pools().iter_mut().zip(names) {
+            let servers = pool.servers.iter_mut().zip(names).filter(|(entry, _)| !entry.is_gone);
+            for (entry, name) in servers {
+                is_changed |= entry.change(|view| {
+                    let next = (name.is_unresolved, name.share);
+                    let before = (view.is_unresolved, view.share);
+                    (view.is_unresolved, view.share) = next;
+                    let other = core::mem::replace(&mut view.slot, name.slot);
+                    let is_new = name.slot.flatten().is_some() && other != name.slot;
+                    // Its checks were those of another server.
+                    let checked = view.checked.as_mut().filter(|_| is_new);
+                    before != next || checked.is_some_and(Checked::begin_anew)
+                });
             }
         }
-        drop(pools);
-        if is_changed {
-            self.publish_to_all();
-        }
+        is_changed
     }
 
     /// The status of a server of the configuration in force; `None` if it was removed.
@@ -525,9 +555,13 @@ impl Roster {
 }
 
 impl Entry {
+    /// Whether it gets requests only while no other server is available.
+    fn is_backup(&self) -> bool {
+        self.is_backup || self.view.is_backup()
+    }
+
     fn passed(&self) -> PassedServer {
-        let View { state, weight, checked, agent, changed, down_for, is_unresolved: _ } =
-            &self.view;
+        let View { state, weight, checked, agent, changed, down_for, .. } = &self.view;
         let unchanged = changed.elapsed();
         let down = if self.view.is_up() { *down_for } else { *down_for + unchanged };
         PassedServer {
@@ -602,7 +636,8 @@ fn statuses_of(pools: &[PoolEntry]) -> ServerStatuses {
     let status = |entry: &Entry, uses_all: bool| ServerStatus {
         since: entry.id.since,
         is_up: entry.view.is_up() || uses_all && !entry.is_gone && entry.view.is_wanted(),
-        weight: entry.view.weight,
+        weight: entry.view.weight.or(entry.view.share.map(|share| share.weight)),
+        is_backup: entry.view.is_backup(),
         percent: entry.view.percent(),
     };
     let of_pool = |pool: &PoolEntry| {
@@ -615,8 +650,18 @@ fn statuses_of(pools: &[PoolEntry]) -> ServerStatuses {
 fn fresh_view() -> View {
     let (changed, down_for) = (Instant::now(), Duration::ZERO);
     let (state, weight) = (ServerState::Ready, None);
-    let is_unresolved = false;
-    View { state, is_unresolved, weight, checked: None, agent: None, changed, down_for }
+    let (is_unresolved, share, slot) = (false, None, None);
+    View {
+        state,
+        is_unresolved,
+        share,
+        slot,
+        weight,
+        checked: None,
+        agent: None,
+        changed,
+        down_for,
+    }
 }
 
 /// Logs that the report of an agent has changed, beyond the weight.

@@ -91,7 +91,8 @@ pub(super) fn targets(arranged: &Arranged, addresses: &Addresses) -> Vec<Target>
         let agent = pool.agent.clone().map(Arc::new);
         let servers = pool.servers.iter().zip(&life.servers).zip(addresses).enumerate();
         for (server_at, ((server, life), addresses)) in servers {
-            if !life.life.is_gone() {
+            // A server without an address is not checked.
+            if !life.life.is_gone() && !addresses.is_empty() {
                 let (pool_at, server_at) = (at as u16, server_at as u16);
                 let id = ServerId { pool: pool_at, server: server_at, since: life.life.since };
                 targets

@@ -105,7 +105,7 @@ fn find(name_servers: &[SocketAddr]) -> LookedUp {
 
 fn found(last: &[u8]) -> LookedUp {
     let addresses = last.iter().map(|last| ([10, 0, 0, *last], 80).into()).collect();
-    Ok(Addresses { addresses, seconds: Some(60) })
+    Ok(Addresses { addresses, seconds: Some(60), marks: Marks::new() })
 }
 
 #[test]
@@ -160,6 +160,25 @@ fn silent_servers_are_asked_again_and_then_given_up() {
     thread.join().expect("the server ends");
     // Nothing receives at the port any more.
     assert_eq!(find(&[server]), Err(Failure::ServerFailed));
+}
+
+#[test]
+fn server_that_does_not_answer_is_not_asked_first_again() {
+    // It would answer the second time.
+    let (silent, first) = serve(&[Reply::Silence, Reply::Records(&[1])]);
+    let (good, second) = serve(&[Reply::Records(&[2]), Reply::Records(&[3]), Reply::Code(2)]);
+    for last in [2, 3] {
+        assert_eq!(
+            find(&[silent, good]),
+            found(match last {
+                2 => &[2],
+                _ => &[3],
+            })
+        );
+    }
+    assert_eq!(find(&[silent, good]), found(&[1]), "it is still asked when the others fail");
+    first.join().expect("the server ends");
+    second.join().expect("the server ends");
 }
 
 #[test]

@@ -252,7 +252,9 @@ pub fn addresses(config: &Config) -> Vec<Vec<Vec<Address>>> {
     let address = |at: &ServerAddress| match at {
         ServerAddress::Ip(at) => vec![Address::Tcp(*at)],
         ServerAddress::Unix(path) => vec![Address::Unix(path.clone())],
-        ServerAddress::Name(name, _) => panic!("{name}: the simulator has no DNS"),
+        ServerAddress::Name(..) | ServerAddress::Slot(_) => {
+            panic!("{at}: the simulator has no DNS")
+        }
     };
     let servers = |pool: &tidegate_config::model::Pool| {
         pool.servers.iter().map(|server| address(&server.address)).collect()

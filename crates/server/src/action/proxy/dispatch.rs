@@ -141,6 +141,9 @@ impl Worker {
         }
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let pool = &mut self.pools[usize::from(pool_index)];
+        let timeouts = self.settings.of(era).pool(pool_index).timeouts;
+        let times = (timeouts.queue, timeouts.queue_standing);
+        let wait = pool.standing.wait_max(pool.queue.is_empty(), reactor.now(), times);
         let is_new = exchange.is_new();
         let has_place = match is_new {
             true => pool.queue.push(id, exchange.arrival),
@@ -163,7 +166,7 @@ impl Worker {
         }
         self.note_queue_length(pool_index);
         self.accounts.counters.queued.add(1);
-        let wait = self.settings.of(era).pool(pool_index).timeouts.queue;
+        self.accounts.counters.queue_standing.add(u64::from(wait < timeouts.queue));
         let wait = if exceeds_queue { wait.min(PERMIT_SPAN) } else { wait };
         self.set_action_deadline(reactor, to, reactor.now().after(wait));
     }
@@ -557,7 +560,10 @@ impl Worker {
         counters.upstream_connects.add(1);
         let addresses = &self.addresses[usize::from(pool)][server];
         let preferred = self.pools[usize::from(pool)].preferred_address[server];
-        let address = &addresses[preferred % addresses.len()];
+        // A server without an address is never chosen.
+        let Some(address) = addresses.get(preferred % addresses.len().max(1)) else {
+            return Err(Shortage::Slots);
+        };
         let settings = self.settings.newest().pool(pool);
         let begun = match &settings.tls {
             None => reactor.connect(address),

@@ -1,0 +1,102 @@
+//! A worker that is overloaded: some requests are refused, others never.
+//! In: more requests to a slow Lua application than a worker can serve. Out: statuses, Retry-After, counters.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::admin::Operated;
+
+/// Clients that send requests all the time.
+const CLIENTS: usize = 24;
+/// How long the overload may take to be noticed. Only a failed test waits for so long.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// A client with one connection.
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn new(at: SocketAddr) -> Self {
+        Self(BufReader::new(TcpStream::connect(at).expect("the listener is open")))
+    }
+
+    /// The status and the value of Retry-After.
+    fn get(&mut self, path: &str) -> (u16, Option<String>) {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+        self.0.get_mut().write_all(request.as_bytes()).expect("it is sent");
+        let (mut status, mut retry_after, mut length) = (0, None, 0);
+        for number in 0.. {
+            let mut line = String::new();
+            self.0.read_line(&mut line).expect("a line");
+            if line == "\r\n" {
+                break;
+            }
+            let lower = line.trim_end().to_ascii_lowercase();
+            if number == 0 {
+                status = lower[9..12].parse().expect("a status");
+            } else if let Some(value) = lower.strip_prefix("retry-after: ") {
+                retry_after = Some(value.to_owned());
+            } else if let Some(value) = lower.strip_prefix("content-length: ") {
+                length = value.parse().expect("a length");
+            }
+        }
+        self.0.read_exact(&mut vec![0; length]).expect("a body");
+        (status, retry_after)
+    }
+}
+
+#[test]
+fn overloaded_worker_refuses_some_requests_early() {
+    let script = "return { on_request = function(request, response)\n\
+                  local n = 0\nfor i = 1, 300000 do n = n + i % 7 end\nresponse:json({ n = n })\nend }\n";
+    let files = crate::process::Folder::new("overload-files");
+    let script = files.file("slow.lua", script);
+    let operated = Operated::start(
+        "overload",
+        &format!(
+            "[server]\nworkers = 1\noverload = {{ turn-target = \"1ms\", interval = \"10ms\" }}\n[lua.slow]\nscript = {script:?}\n\
+             [[route]]\npath = \"/slow\"\nlua = \"slow\"\n[[route]]\npath = \"/health\"\nlua = \"slow\"\nshed = false\n"
+        ),
+    );
+    let (door, ends, refused) = (operated.door, AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let mut client = Client::new(door);
+                while !ends.load(Ordering::Relaxed) {
+                    match client.get("/slow") {
+                        (200, None) => {}
+                        (503, Some(seconds)) => {
+                            assert!(["1", "2", "3"].contains(&&seconds[..]), "{seconds}");
+                            refused.fetch_add(1, Ordering::Relaxed);
+                        }
+                        other => panic!("{other:?}"),
+                    }
+                }
+            });
+        }
+        let (began, mut client) = (Instant::now(), Client::new(door));
+        let mut late = false;
+        while refused.load(Ordering::Relaxed) < 20 && !late {
+            assert_eq!(client.get("/health").0, 200, "`shed = false`");
+            assert_eq!(client.get("/json").0, 200, "`respond`");
+            late = began.elapsed() > WAIT_MAX;
+        }
+        ends.store(true, Ordering::Relaxed);
+        assert!(!late, "no request is refused");
+    });
+    let info = operated.page("/metrics");
+    let counter = |name: &str| {
+        let line = info.lines().find(|line| line.starts_with(name)).expect("a counter");
+        line.rsplit(' ').next().expect("a value").parse::<f64>().expect("a number")
+    };
+    assert!(counter("tidegate_overload_refusals_total") >= 20.0);
+    assert!(counter("tidegate_overload_intervals_total") >= 1.0);
+    // The load is gone.
+    let (began, mut client) = (Instant::now(), Client::new(door));
+    while client.get("/slow").0 != 200 {
+        assert!(began.elapsed() < WAIT_MAX, "requests are refused without load");
+    }
+}
