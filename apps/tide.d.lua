@@ -719,6 +719,50 @@ function datagrams:close() end
 ---@field push table<string, tide.Hub>
 tide = {}
 
+---@class tide.RedisOptions
+---@field timeout? number Seconds, 60 by default.
+---@field protocol? 2|3
+---@field database? integer
+---@field user? string
+---@field password? string
+---@field reply_max? integer Bytes, 16 MiB by default.
+
+---A connection to a Redis server. Other methods are commands: `redis:get("key")`.
+---@class tide.Redis
+---@field [string] fun(self: tide.Redis, ...: string|number): any, string?
+local redis_connection = {}
+---Sends a command. A missing value is nil without an error.
+---@param ... string|number
+---@return any reply
+---@return string? error
+function redis_connection:call(...) end
+---Sends several commands together.
+---@param commands (string|number)[][]
+---@return any[]? replies Missing values are `tide.json.null`, errors of the server are tables with `error`.
+---@return string? error
+function redis_connection:pipeline(commands) end
+---The next message of a subscription.
+---@return any message
+---@return string? error
+function redis_connection:read() end
+---Keeps the connection for a later `connect` with the same options.
+---@param seconds? number 60
+---@param size? integer 30
+---@return true?
+---@return string? error
+function redis_connection:keep(seconds, size) end
+---@return true?
+---@return string? error
+function redis_connection:close() end
+
+tide.redis = {}
+---Connects to a server of a pool, or takes a kept connection.
+---@param pool string One of the `pools` of [lua.NAME].
+---@param options? tide.RedisOptions
+---@return tide.Redis?
+---@return string? error
+function tide.redis.connect(pool, options) end
+
 tide.websocket = {}
 
 ---Opens a WebSocket connection to a server of a pool.

@@ -180,7 +180,7 @@ const NGX_PRELUDE: [(&core::ffi::CStr, &[u8]); 8] = [
 ];
 
 /// The chunks of the prelude, in order.
-const PRELUDE: [(&core::ffi::CStr, &[u8]); 18] = [
+const PRELUDE: [(&core::ffi::CStr, &[u8]); 19] = [
     (c"=tidegate", include_bytes!("prelude/sandbox.lua")),
     (c"=tidegate", include_bytes!("prelude/tide.lua")),
     (c"=tidegate", include_bytes!("prelude/crypto.lua")),
@@ -193,6 +193,7 @@ const PRELUDE: [(&core::ffi::CStr, &[u8]); 18] = [
     (c"=tidegate", include_bytes!("prelude/push.lua")),
     (c"=tidegate", include_bytes!("prelude/outgoing.lua")),
     (c"=tidegate", include_bytes!("prelude/sockets.lua")),
+    (c"=tidegate", include_bytes!("prelude/redis.lua")),
     (c"=tidegate", include_bytes!("prelude/names.lua")),
     (c"=tidegate", include_bytes!("prelude/datagrams.lua")),
     (c"=tidegate", include_bytes!("prelude/websocket.lua")),
