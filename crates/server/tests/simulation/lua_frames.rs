@@ -200,12 +200,19 @@ fn hook_that_waits_delays_the_messages_of_its_tunnel_only() {
 
 #[test]
 fn end_of_a_side_comes_after_the_messages_that_wait() {
+    for texts in [&["sleep"][..], &["sleep", "last"]] {
+        finish_after(texts);
+    }
+}
+
+/// The client sends messages of which the first one waits, and ends its direction.
+fn finish_after(texts: &[&str]) {
     scene().listener(LISTENER).run(|stage| {
         let (mut client, mut server) = open(stage);
-        client.send("sleep");
-        client.send("last");
+        texts.iter().for_each(|text| client.send(text));
+        stage.pass(Span::from_millis(100));
         client.peer.finish();
-        server.expect(stage, &["slept", "last"]);
+        server.expect(stage, &[&["slept"][..], &texts[1..]].concat());
         server.wait_finished(stage);
         server.send("still");
         client.expect(stage, &["still"]);
@@ -374,6 +381,24 @@ fn stop_closes_a_tunnel_with_a_hook() {
         client.close(CloseCode::NORMAL);
         server.expect(stage, &["1000 bye"]);
         server.close(CloseCode::NORMAL);
+        server.peer.finish();
+        client.wait_finished(stage);
+        client.expect(stage, &[]);
+        client.peer.finish();
+        stage.wait_stopped();
+    });
+}
+
+#[test]
+fn stop_sends_no_second_close_frame() {
+    scene().listener(LISTENER).run(|stage| {
+        let (mut client, mut server) = open(stage);
+        server.close(CloseCode::NORMAL);
+        client.expect(stage, &["1000 bye"]);
+        stage.stop();
+        stage.pass(Span::from_secs(1));
+        client.close(CloseCode::NORMAL);
+        server.expect(stage, &["1000 bye"]);
         server.peer.finish();
         client.wait_finished(stage);
         client.expect(stage, &[]);

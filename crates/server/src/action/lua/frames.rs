@@ -131,6 +131,16 @@ impl FrameHook {
         !self.is_closing && (self.waiting.is_some() || self.is_put_off)
     }
 
+    /// Whether a call for a message of this side waits.
+    fn is_deciding(&self, from: Side) -> bool {
+        !self.is_closing && self.waiting.as_ref().is_some_and(|held| held.from == from)
+    }
+
+    /// Whether the client has got a Close frame.
+    pub(in crate::action) fn has_told_client(&self) -> bool {
+        self.was_told[Side::Client as usize]
+    }
+
     fn note_close(&mut self, code: u16, reason: &str) {
         self.close.get_or_insert_with(|| (code, reason.to_owned()));
     }
@@ -279,9 +289,10 @@ impl Worker {
             self.note_left(reactor, id, by);
             return true;
         }
+        let is_deciding = hook.is_deciding(by);
         let Some(lane) = hook.lanes[by as usize].as_mut() else { return false };
-        // The bytes before the end come first.
-        lane.is_finished = !lane.held.is_empty();
+        // The messages before the end come first.
+        lane.is_finished = is_deciding || !lane.held.is_empty();
         let waits = lane.is_finished;
         hook.has_left[by as usize] |= !waits;
         waits
@@ -351,7 +362,9 @@ impl Worker {
         if !lane.decoder.is_in_message() {
             self.buffers.put(core::mem::take(&mut lane.message));
         }
-        let is_finished = lane.held.is_empty() && core::mem::take(&mut lane.is_finished);
+        let is_deciding = self.frame_hook(id).is_some_and(|hook| hook.is_deciding(from));
+        let is_empty = lane.held.is_empty() && !is_deciding;
+        let is_finished = is_empty && core::mem::take(&mut lane.is_finished);
         if let Some(hook) = self.frame_hook(id) {
             hook.lanes[from as usize] = Some(lane);
         }

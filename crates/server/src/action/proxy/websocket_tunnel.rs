@@ -108,7 +108,8 @@ impl Worker {
             return;
         }
         let Some(frames) = exchange.frames.as_deref_mut() else { return };
-        if !matches!(frames.close, TunnelClose::No) || frames.walker.has_closed() {
+        let is_told = frames.hook.as_ref().is_some_and(|hook| hook.has_told_client());
+        if !matches!(frames.close, TunnelClose::No) || frames.walker.has_closed() || is_told {
             return;
         }
         match frames.walker.is_between_frames() {
