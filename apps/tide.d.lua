@@ -411,6 +411,41 @@ function hub:refresh(arguments) end
 ---@field address? string The client's address.
 ---@field headers? table<string, string|string[]> Those of the client's first request that the setting `headers` lists.
 
+---A message of a forwarded WebSocket, or its Close frame, in `on_frame`.
+---@class tide.Frame
+---@field from "client"|"server"
+---@field kind "text"|"binary"|"close"
+---@field data? string Not for "close".
+---@field code? integer For "close"; 1005 if the frame has none.
+---@field reason? string For "close".
+
+---A forwarded WebSocket, in `on_frame` and `on_frame_end`.
+---@class tide.Tunnel
+---@field request tide.Request The request that has opened it.
+local tunnel = {}
+
+---Sends a message to one side.
+---@param to "client"|"server"
+---@param data string|number
+---@param kind? "text"|"binary"
+---@return boolean?
+---@return string? error
+function tunnel:send(to, data, kind) end
+
+---Sends a Close frame to both sides.
+---@param code? integer
+---@param reason? string
+---@return boolean?
+---@return string? error
+function tunnel:close(code, reason) end
+
+---@return boolean
+function tunnel:is_open() end
+
+---A table for data of the script about this tunnel.
+---@return table
+function tunnel:state() end
+
 ---The table that a script returns.
 ---@class tide.Handlers
 ---@field on_request? fun(request: tide.Request, response: tide.Response)
@@ -418,6 +453,8 @@ function hub:refresh(arguments) end
 ---@field on_balance? fun(request: tide.Request, attempt: tide.Attempt): integer|string|nil
 ---@field on_response? fun(request: tide.Request, response: tide.ResponseHead)
 ---@field on_body? fun(request: tide.Request, body: tide.Body)
+---@field on_frame? fun(frame: tide.Frame, tunnel: tide.Tunnel): string|number|boolean|nil, "text"|"binary"|nil
+---@field on_frame_end? fun(tunnel: tide.Tunnel, code: integer, reason: string)
 ---@field on_log? fun(record: table<string, any>)
 ---@field on_open? fun(client: tide.Client, request: tide.Request)
 ---@field on_message? fun(client: tide.Client, message: string, kind: "text"|"binary")
@@ -681,6 +718,50 @@ function datagrams:close() end
 ---@field queue table<string, tide.Queue>
 ---@field push table<string, tide.Hub>
 tide = {}
+
+---@class tide.RedisOptions
+---@field timeout? number Seconds, 60 by default.
+---@field protocol? 2|3
+---@field database? integer
+---@field user? string
+---@field password? string
+---@field reply_max? integer Bytes, 16 MiB by default.
+
+---A connection to a Redis server. Other methods are commands: `redis:get("key")`.
+---@class tide.Redis
+---@field [string] fun(self: tide.Redis, ...: string|number): any, string?
+local redis_connection = {}
+---Sends a command. A missing value is nil without an error.
+---@param ... string|number
+---@return any reply
+---@return string? error
+function redis_connection:call(...) end
+---Sends several commands together.
+---@param commands (string|number)[][]
+---@return any[]? replies Missing values are `tide.json.null`, errors of the server are tables with `error`.
+---@return string? error
+function redis_connection:pipeline(commands) end
+---The next message of a subscription.
+---@return any message
+---@return string? error
+function redis_connection:read() end
+---Keeps the connection for a later `connect` with the same options.
+---@param seconds? number 60
+---@param size? integer 30
+---@return true?
+---@return string? error
+function redis_connection:keep(seconds, size) end
+---@return true?
+---@return string? error
+function redis_connection:close() end
+
+tide.redis = {}
+---Connects to a server of a pool, or takes a kept connection.
+---@param pool string One of the `pools` of [lua.NAME].
+---@param options? tide.RedisOptions
+---@return tide.Redis?
+---@return string? error
+function tide.redis.connect(pool, options) end
 
 tide.websocket = {}
 

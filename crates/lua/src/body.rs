@@ -67,6 +67,7 @@ impl Host {
         let id = match owner {
             Owner::Request(id) => id,
             Owner::Event(id) => return self.events.get(id).map(|event| event.by),
+            Owner::Tunnel(id) => return self.tunnels.get(id).map(|tunnel| tunnel.by),
             Owner::Client(_)
             | Owner::Job(_)
             | Owner::Broadcast

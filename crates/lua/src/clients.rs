@@ -74,7 +74,7 @@ impl Host {
         Ok(())
     }
 
-    fn check_message(&self, data: &[u8], is_text: bool) -> Result<(), &'static str> {
+    pub(crate) fn check_message(&self, data: &[u8], is_text: bool) -> Result<(), &'static str> {
         if is_text && core::str::from_utf8(data).is_err() {
             return Err("a text message must be UTF-8; send it as \"binary\"");
         }
@@ -175,7 +175,7 @@ impl Host {
 }
 
 /// Checks the contents of a Close frame.
-fn check_close(code: u32, reason: &[u8]) -> Result<(), &'static str> {
+pub(crate) fn check_close(code: u32, reason: &[u8]) -> Result<(), &'static str> {
     // RFC 6455 section 7.4: codes that an endpoint may send.
     if !matches!(code, 1000 | 1001 | 1003 | 1007..=1014 | 3000..=4999) {
         return Err("the code must be 1000, 1001, 1003, 1007 to 1014 or 3000 to 4999");

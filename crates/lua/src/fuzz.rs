@@ -218,6 +218,8 @@ impl Walker {
                 | Effect::SocketResume { .. }
                 | Effect::SocketIdle { .. }
                 | Effect::Test { .. }
+                | Effect::SendFrame { .. }
+                | Effect::CloseTunnel { .. }
                 | Effect::Log { .. } => {}
             }
         }

@@ -21,6 +21,7 @@ use tidegate_wire::websocket::MaskKey;
 use crate::datagrams::{DatagramSocketId, Datagrams};
 use crate::events::{EVENTS_MAX, HubEvent};
 use crate::exchange::{AtReturn, Origin, Response, ScriptRequest};
+use crate::frames::{TUNNELS_MAX, Tunnel};
 use crate::operations::{OPERATIONS_MAX, Operation, OperationId};
 use crate::outgoing::Outgoing;
 use crate::queue::Queue;
@@ -135,6 +136,26 @@ pub enum Effect {
         /// The code of the Close frame.
         code: u16,
         /// The reason in the Close frame.
+        reason: Range<usize>,
+    },
+    /// A message for a side of a tunnel.
+    SendFrame {
+        /// The worker's tag of the tunnel.
+        tag: u64,
+        /// The message is for the client, not for the server.
+        to_client: bool,
+        /// The message is text, not binary.
+        is_text: bool,
+        /// The message.
+        data: Range<usize>,
+    },
+    /// The end of a tunnel.
+    CloseTunnel {
+        /// The worker's tag of the tunnel.
+        tag: u64,
+        /// The code of the Close frames.
+        code: u16,
+        /// The reason in the Close frames.
         reason: Range<usize>,
     },
     /// A request to report when the client of a begun response has read what was sent (`Vm::note_drained`).
@@ -404,6 +425,8 @@ pub(crate) struct Host {
     pub(crate) exchanges: Slab<Box<ScriptRequest>>,
     /// The events of push hubs that wait for decisions.
     pub(crate) events: Slab<HubEvent>,
+    /// The forwarded WebSockets of `on_frame`. Each keeps a request.
+    pub(crate) tunnels: Slab<Tunnel>,
     /// The WebSocket clients.
     pub(crate) clients: Slab<Client>,
     /// How many entries of `clients` are reserved.
@@ -478,6 +501,7 @@ impl Host {
             outbox: Outbox::default(),
             exchanges: Slab::new(EXCHANGES_MAX),
             events: Slab::new(EVENTS_MAX),
+            tunnels: Slab::new(TUNNELS_MAX),
             clients: Slab::new(CLIENTS_MAX),
             reserved: 0,
             handover_state: Vec::new(),
@@ -530,7 +554,7 @@ impl Host {
 
     /// Requests whose responses the worker expects.
     pub(crate) fn requests(&self) -> usize {
-        self.exchanges.len() - self.opening
+        self.exchanges.len() - self.opening - self.tunnels.len()
     }
 
     /// A callback begins, or continues after a wait.

@@ -18,6 +18,7 @@ mod encoding;
 mod engine;
 mod events;
 mod exchange;
+mod frames;
 pub mod fuzz;
 mod host;
 mod operations;
@@ -39,6 +40,7 @@ pub use datagrams::{DatagramSocket, DatagramSocketId};
 pub use engine::{Budget, Excess, Failure};
 pub use events::{HubEvent, HubEventId, HubEventParts};
 pub use exchange::{ClientName, Origin, Rewritten, fields_of};
+pub use frames::{FrameDecision, FrameKind, Tunnel, TunnelId};
 pub use host::{
     ClientId, EXCHANGES_MAX, Effect, Facts, FindModule, Layer, Level, OUTPUT_BYTES_MAX, Outbox,
     Randomness, RemoteClient, ScriptRequestId,

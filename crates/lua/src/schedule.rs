@@ -13,6 +13,7 @@ use tidegate_base::{Id, Moment, Slab, Span};
 use crate::datagrams::DatagramSocketId;
 use crate::engine::Coroutine;
 use crate::events::HubEventId;
+use crate::frames::TunnelId;
 use crate::host::{ClientId, ScriptRequestId};
 use crate::operations::OperationId;
 use crate::sockets::SocketId;
@@ -44,6 +45,8 @@ pub(crate) enum Owner {
     Log,
     /// `on_push` for this event.
     Event(HubEventId),
+    /// `on_frame` of this tunnel.
+    Tunnel(TunnelId),
     /// The application: `on_start`, `on_close`, and handlers that continue after their response.
     Application,
 }
@@ -491,7 +494,7 @@ impl Schedule {
         }
         let is_own = |task: &Task| match task.owner {
             Owner::Job(_) | Owner::Broadcast | Owner::Log | Owner::Application => true,
-            Owner::Request(_) | Owner::Client(_) | Owner::Event(_) => false,
+            Owner::Request(_) | Owner::Client(_) | Owner::Event(_) | Owner::Tunnel(_) => false,
         };
         let waits = self.tasks.iter().filter(|(_, task)| is_own(task) && task.operation.is_none());
         let waits: Vec<TaskId> = waits.map(|(id, _)| id).collect();
@@ -539,10 +542,13 @@ impl Schedule {
         self.due.clear();
     }
 
-    /// The coroutines that wait on behalf of a request or a client.
+    /// The coroutines that wait on behalf of a request, a client, an event or a tunnel.
     pub(crate) fn owned(&self) -> usize {
         let is_owned = |task: &Task| {
-            matches!(task.owner, Owner::Request(_) | Owner::Client(_) | Owner::Event(_))
+            matches!(
+                task.owner,
+                Owner::Request(_) | Owner::Client(_) | Owner::Event(_) | Owner::Tunnel(_)
+            )
         };
         self.tasks.iter().filter(|(_, task)| is_owned(task)).count()
     }

@@ -274,7 +274,7 @@ impl Host {
     }
 
     /// The key of a frame. One digest provides several keys.
-    fn mask_key(&mut self) -> MaskKey {
+    pub(crate) fn mask_key(&mut self) -> MaskKey {
         if self.mask_keys.is_empty() {
             let bytes = self.unpredictable();
             self.mask_keys.extend(bytes.as_chunks::<4>().0);

@@ -331,15 +331,16 @@ impl Dictionary {
         keys
     }
 
-    /// All keys. `spend` gets the number of them in each part; if it returns true, the rest is left out.
-    pub(crate) fn all_keys(&self, now: f64, spend: &dyn Fn(u64) -> bool) -> Vec<Box<[u8]>> {
+    /// The number of parts.
+    pub(crate) fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// All keys of a part.
+    pub(crate) fn keys_of_part(&self, at: usize, now: f64) -> Vec<Box<[u8]>> {
         let mut keys = Vec::new();
-        for part in &*self.parts {
-            let before = keys.len();
+        if let Some(part) = self.parts.get(at) {
             lock(part).list_keys(&mut keys, (usize::MAX, usize::MAX), now);
-            if spend((keys.len() - before) as u64) {
-                break;
-            }
         }
         keys
     }

@@ -206,6 +206,7 @@ impl Host {
             | Owner::Log
             | Owner::Request(_)
             | Owner::Event(_)
+            | Owner::Tunnel(_)
             | Owner::Job(_) => Keeper::Run(self.schedule.run),
         }
     }

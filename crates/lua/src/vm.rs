@@ -77,6 +77,10 @@ pub enum Handler {
     Push,
     /// `on_balance`
     Balance,
+    /// `on_frame`
+    Frame,
+    /// `on_frame_end`
+    FrameEnd,
 }
 
 /// How a callback ended.
@@ -108,6 +112,11 @@ pub enum CallbackOwner {
         /// The event.
         tag: u64,
     },
+    /// `on_frame` for a message of a tunnel.
+    Tunnel {
+        /// The tunnel.
+        tag: u64,
+    },
     /// The application.
     Application,
 }
@@ -137,6 +146,8 @@ struct Continuation {
 pub const TEST: &str = "the test";
 /// The name of `on_start` in messages.
 pub(crate) const ON_START: &str = "on_start";
+/// The name of `on_frame` in messages.
+pub(crate) const ON_FRAME: &str = "on_frame";
 /// The name of `on_response` in messages.
 const ON_RESPONSE: &str = "on_response";
 /// Maximum number of calls of `on_log` that wait.
@@ -169,7 +180,7 @@ const NGX_PRELUDE: [(&core::ffi::CStr, &[u8]); 8] = [
 ];
 
 /// The chunks of the prelude, in order.
-const PRELUDE: [(&core::ffi::CStr, &[u8]); 17] = [
+const PRELUDE: [(&core::ffi::CStr, &[u8]); 19] = [
     (c"=tidegate", include_bytes!("prelude/sandbox.lua")),
     (c"=tidegate", include_bytes!("prelude/tide.lua")),
     (c"=tidegate", include_bytes!("prelude/crypto.lua")),
@@ -182,9 +193,11 @@ const PRELUDE: [(&core::ffi::CStr, &[u8]); 17] = [
     (c"=tidegate", include_bytes!("prelude/push.lua")),
     (c"=tidegate", include_bytes!("prelude/outgoing.lua")),
     (c"=tidegate", include_bytes!("prelude/sockets.lua")),
+    (c"=tidegate", include_bytes!("prelude/redis.lua")),
     (c"=tidegate", include_bytes!("prelude/names.lua")),
     (c"=tidegate", include_bytes!("prelude/datagrams.lua")),
     (c"=tidegate", include_bytes!("prelude/websocket.lua")),
+    (c"=tidegate", include_bytes!("prelude/frames.lua")),
     (c"=tidegate", include_bytes!("prelude/handover.lua")),
     (c"=tidegate", include_bytes!("prelude/entries.lua")),
 ];
@@ -654,6 +667,7 @@ impl Vm {
             match owner {
                 Owner::Job(_)
                 | Owner::Request(_)
+                | Owner::Tunnel(_)
                 | Owner::Broadcast
                 | Owner::Log
                 | Owner::Application => {}
@@ -755,7 +769,7 @@ impl Vm {
         self.engine.forget(coroutine);
         let seconds = HOOK_WAIT_MAX.as_secs();
         let message = match what {
-            ON_RESPONSE => format!("{what} has waited for {seconds} s"),
+            ON_RESPONSE | ON_FRAME => format!("{what} has waited for {seconds} s"),
             ON_PUSH => format!("{what} has not decided within the timeout of the hub"),
             _ => format!("{what} has neither read nor written for {seconds} s"),
         };

@@ -1,7 +1,7 @@
 //! What coroutines of a VM wait for: requests, clients, jobs, sockets and times.
 //! In: coroutines that have yielded, events. Out: entries of the schedule, and their owners' references to them.
 //! Never: runs code.
-//! Invariant: an exchange, a client and an event of a hub name the task of their handler exactly while it waits.
+//! Invariant: an exchange, a client, an event of a hub and a tunnel name the task of their handler exactly while it waits.
 
 use tidegate_base::{Id, Moment};
 
@@ -68,6 +68,11 @@ impl Host {
                     event.task = task;
                 }
             }
+            Owner::Tunnel(tunnel) => {
+                if let Some(tunnel) = self.tunnels.get_mut(tunnel) {
+                    tunnel.task = task;
+                }
+            }
             Owner::Broadcast => self.broadcast = task,
             Owner::Log => self.waiting_logs += 1,
             Owner::Job(_) | Owner::Application => {}
@@ -94,6 +99,11 @@ impl Host {
                     event.task = Id::NONE;
                 }
             }
+            Owner::Tunnel(tunnel) => {
+                if let Some(tunnel) = self.tunnels.get_mut(tunnel) {
+                    tunnel.task = Id::NONE;
+                }
+            }
             Owner::Broadcast => self.broadcast = Id::NONE,
             Owner::Log => self.waiting_logs -= 1,
             Owner::Job(_) | Owner::Application => {}
@@ -113,6 +123,10 @@ impl Host {
             },
             Owner::Event(id) => match self.events.get(id) {
                 Some(event) => CallbackOwner::Event { tag: event.tag },
+                None => CallbackOwner::Application,
+            },
+            Owner::Tunnel(id) => match self.tunnels.get(id) {
+                Some(tunnel) => CallbackOwner::Tunnel { tag: tunnel.tag() },
                 None => CallbackOwner::Application,
             },
             Owner::Job(_) | Owner::Broadcast | Owner::Log | Owner::Application => {

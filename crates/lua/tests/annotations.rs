@@ -10,7 +10,7 @@ use harness::{App, TIMED};
 const ANNOTATIONS: &str = include_str!("../../../apps/tide.d.lua");
 
 /// The chunks of the prelude that define the API, and the tables in which they define it.
-const PRELUDE: [&str; 14] = [
+const PRELUDE: [&str; 16] = [
     include_str!("../src/prelude/tide.lua"),
     include_str!("../src/prelude/crypto.lua"),
     include_str!("../src/prelude/http.lua"),
@@ -25,10 +25,12 @@ const PRELUDE: [&str; 14] = [
     include_str!("../src/prelude/names.lua"),
     include_str!("../src/prelude/datagrams.lua"),
     include_str!("../src/prelude/websocket.lua"),
+    include_str!("../src/prelude/frames.lua"),
+    include_str!("../src/prelude/redis.lua"),
 ];
 /// The chunk of tests, whose clients and responses are described as types.
 const TEST_PRELUDE: &str = include_str!("../src/prelude/test.lua");
-const TABLES: [&str; 27] = [
+const TABLES: [&str; 30] = [
     "tide",
     "request",
     "response",
@@ -45,6 +47,9 @@ const TABLES: [&str; 27] = [
     "udp",
     "dns",
     "connection",
+    "tunnel",
+    "redis_connection",
+    "redis",
     "websocket",
     "head",
     "body",
@@ -117,8 +122,8 @@ fn annotations_name_the_functions_of_the_prelude() {
         let Some((table, _)) = name.split_once('.') else { continue };
         let name = name.replacen("P.tide.", "tide.", 1);
         match table {
-            "timer" | "http" | "websocket" | "udp" | "dns" | "json" | "cbor" | "log" | "base64"
-            | "url" | "crypto" => defined.insert(format!("tide.{name}")),
+            "timer" | "http" | "websocket" | "redis" | "udp" | "dns" | "json" | "cbor" | "log"
+            | "base64" | "url" | "crypto" => defined.insert(format!("tide.{name}")),
             "P" if !name.starts_with("tide.") => continue,
             table if table == "P" || TABLES.contains(&table) => defined.insert(name),
             _ => continue,

@@ -136,3 +136,12 @@ fn values_survive_a_round_trip() {
         return tide.json.encode(tide.cbor.decode(tide.cbor.encode(value))) == tide.json.encode(value)");
     assert_eq!(read, "true");
 }
+
+#[test]
+fn numbers_of_every_kind_are_keys() {
+    let read = run("local value = { [0.5] = 'half', [-7] = 'seven', [2^60] = 'large', [1/0] = 'infinite', nan = 'text' }
+        local read = tide.cbor.decode(tide.cbor.encode(value))
+        for key, text in pairs(value) do assert(read[key] == text, text) end
+        return read[0.5] .. tide.cbor.decode(hex('a1f9380001'))[0.5]");
+    assert_eq!(read, "half1");
+}

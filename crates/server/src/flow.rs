@@ -174,7 +174,7 @@ impl Worker {
                 }
             }
             self.unmark();
-            let has_ended = self.end_lua_clients(reactor);
+            let has_ended = self.end_lua_clients(reactor) | self.end_hooked_tunnels(reactor);
             if !self.serve_waiting(reactor) && !has_ended {
                 break;
             }

@@ -376,6 +376,8 @@ impl Worker {
         self.lua.apps.check_broadcasts();
         let kept = self.lua.requests.len() + self.kept_for_responses();
         assert_eq!(kept, self.lua.apps.sum(Vm::requests), "requests that VMs keep");
+        assert_eq!(self.hooked_tunnels(), self.lua.apps.sum(Vm::tunnels), "tunnels that VMs keep");
+        assert!(self.lua.ended_tunnels.is_empty(), "a tunnel whose end was not told");
         assert!(self.lua.response_hook.is_none(), "a hook without an exchange");
         let mut in_vms = 0;
         for (id, client) in self.lua.clients.iter() {

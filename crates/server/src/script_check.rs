@@ -43,10 +43,16 @@ pub(crate) fn fault_of(config: &Config, index: usize, program: &Arc<Program>) ->
 /// The handler that routes need and the script lacks.
 pub(crate) fn lack(config: &Config, app: usize, vm: &mut Vm) -> Option<&'static str> {
     let hooks = |route: &Route| route.handling.hooks.as_ref().is_some_and(|hooks| hooks.app == app);
-    let of_hooks =
-        [Handler::Access, Handler::Balance, Handler::Response, Handler::Body, Handler::Log];
+    let of_hooks = [
+        Handler::Access,
+        Handler::Balance,
+        Handler::Response,
+        Handler::Body,
+        Handler::Frame,
+        Handler::Log,
+    ];
     if config.routes.iter().any(hooks) && !of_hooks.into_iter().any(|of| vm.has(of)) {
-        let what = "has no handler for `hooks` of a route: on_access, on_balance, on_response, on_body or on_log";
+        let what = "has no handler for `hooks` of a route: on_access, on_balance, on_response, on_body, on_frame or on_log";
         return Some(what);
     }
     let name = &config.lua[app].name;

@@ -551,7 +551,7 @@ impl Worker {
             tarpits: self.tarpits.len(),
             paced: self.paces.len(),
             client_places: self.listening.held_places.len(),
-            in_vms: self.lua.apps.sum(Vm::requests),
+            in_vms: self.lua.apps.sum(Vm::requests) + self.lua.apps.sum(Vm::tunnels),
             lua_clients: self.lua.clients.len() + self.lua.apps.sum(Vm::clients),
             lua_waiting: self.lua.apps.sum(Vm::waiting),
             lua_calls: self.lua.calls.len(),

@@ -18,15 +18,16 @@ const TIME_MS_MAX: u64 = 60_000;
 pub(super) const HOOKS_NAME: &str = "the name of a [lua.NAME]";
 pub(super) const HOOKS_ABOUT: &str = "A Lua application whose `on_access` runs before a request is forwarded: it may change \
     the request, choose the pool or send a response itself. Its `on_response` changes the heads of responses, its `on_body` \
-    changes their bodies, and its `on_log` runs when a request has ended. Only for `proxy`. A string is the name of the \
-    application.";
+    changes their bodies, its `on_frame` sees the messages of WebSockets, and its `on_log` runs when a request has ended. \
+    Only for `proxy`. A string is the name of the application.";
 
 /// `hooks = { ... }` of a route.
 pub static HOOKS: Section = Section {
     path: "[route.hooks]",
     about: "A Lua application whose `on_access` runs before a request is forwarded, after `deny`, `rate` and `auth` have \
-             admitted it, whose `on_response` and `on_body` change the heads and the bodies of responses, and whose \
-             `on_log` runs when a request has ended. A request whose hook fails or exceeds `time-max` gets a 500 response.",
+             admitted it, whose `on_response` and `on_body` change the heads and the bodies of responses, whose \
+             `on_frame` changes the messages of WebSockets, and whose `on_log` runs when a request has ended. A request whose \
+             hook fails or exceeds `time-max` gets a 500 response.",
     keys: &[
         key("lua", Text(HOOKS_NAME), Required, "Name of the application.", ""),
         key(

@@ -14,7 +14,8 @@ const BYTES_MAX: u64 = tidegate_base::limits::WEBSOCKET_MESSAGE_BYTES_CEILING as
 pub static WEBSOCKET: Section = Section {
     path: "[websocket]",
     about: "WebSocket connections that Tidegate serves itself (`echo`, `push`, `lua`). A route changes individual settings \
-             with `websocket = { ... }`. These settings do not apply to connections that `proxy` forwards.",
+             with `websocket = { ... }`. Of connections that `proxy` forwards, \
+             `message-max` and `frame-max` apply to those whose messages `hooks` sees (`on_frame`), and no other settings.",
     keys: &[
         key(
             "origins",

@@ -36,6 +36,10 @@ const TAG: u8 = 6;
 /// The byte that ends an item of unknown length.
 const BREAK: u8 = 0xff;
 
+/// The first bytes of floating-point numbers.
+const FLOATS: core::ops::RangeInclusive<u8> = 0xf9..=0xfb;
+
+const BAD_KEY: &str = "a key of a map must be a string or a number";
 const TOO_EARLY: &str = "the data ends too early";
 const TOO_DEEP: &str = "the value is nested deeper than 100 levels, or contains itself";
 const OVER_BUDGET: &str = "the callback exceeds its budget";
@@ -367,17 +371,28 @@ impl<'d> Reader<'d> {
         Ok(())
     }
 
+    /// Reads a key of a map: one that `Writer` writes.
+    fn key(&mut self, depth: usize) -> Result<(), &'static str> {
+        let first = self.data.get(self.at).ok_or(TOO_EARLY)?;
+        if !matches!(first >> 5, UNSIGNED | NEGATIVE | BYTES | TEXT) && !FLOATS.contains(first) {
+            return Err(BAD_KEY);
+        }
+        let is_float = FLOATS.contains(first);
+        self.value(depth)?;
+        // SAFETY: the state is live, and the key is on top.
+        match is_float && unsafe { ffi::lua_tonumber(self.call.l, -1).is_nan() } {
+            // NaN cannot be a key of a table.
+            true => Err(BAD_KEY),
+            false => Ok(()),
+        }
+    }
+
     fn map(&mut self, count: Option<u64>, depth: usize) -> Result<(), &'static str> {
         self.begin(depth)?;
         self.call.push_table();
         let mut done = 0;
         while self.has_next(count, done) {
-            // Other keys cannot be keys of tables (such as NaN), or cannot be written as JSON.
-            match self.data.get(self.at).map(|first| first >> 5) {
-                Some(UNSIGNED | NEGATIVE | BYTES | TEXT) => self.value(depth)?,
-                Some(_) => return Err("a key of a map must be a string or a whole number"),
-                None => return Err(TOO_EARLY),
-            }
+            self.key(depth)?;
             self.value(depth)?;
             self.call.set_pair();
             done += 1;

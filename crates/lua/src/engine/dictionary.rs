@@ -47,6 +47,21 @@ fn ends_at(call: Call, index: c_int, now: f64) -> f64 {
     call.number(index).map_or(f64::INFINITY, |seconds| now + seconds.max(0.0))
 }
 
+/// Adds keys to the list on top of the stack, which has `count` of them. Returns false if the callback exceeds its budget.
+fn add_keys(call: Call, count: &mut usize, keys: &[Box<[u8]>]) -> bool {
+    for key in keys {
+        // The keys may exceed the memory of the VM.
+        if (*count).is_multiple_of(KEYS_PER_CHECK) && call.guard().spend(KEYS_PER_CHECK as u64) {
+            return false;
+        }
+        *count += 1;
+        call.push_number(*count as f64);
+        call.push_bytes(key);
+        call.set_pair();
+    }
+    true
+}
+
 fn end_of(call: Call, index: c_int) -> End {
     if call.is_true(index) { End::Left } else { End::Right }
 }
@@ -171,19 +186,18 @@ natives! {
     /// (dictionary, "", most; nil: all) -> a list of keys.
     fn keys(call) {
         let Some((dictionary, _, now)) = target(call) else { return call.fail(UNKNOWN) };
-        let keys = match call.number(3) {
-            Some(most) => dictionary.keys(most as usize, now),
-            None => dictionary.all_keys(now, &|count| call.guard().spend(count)),
-        };
         call.push_table();
-        for (at, key) in keys.iter().enumerate() {
-            // The keys may exceed the memory of the VM.
-            if at % KEYS_PER_CHECK == 0 && call.guard().spend(KEYS_PER_CHECK as u64) {
-                break;
+        let mut count = 0;
+        match call.number(3) {
+            Some(most) => {
+                add_keys(call, &mut count, &dictionary.keys(most as usize, now));
             }
-            call.push_number((at + 1) as f64);
-            call.push_bytes(key);
-            call.set_pair();
+            None => {
+                // Only the keys of one part are copied at a time.
+                (0..dictionary.parts()).all(|part| {
+                    add_keys(call, &mut count, &dictionary.keys_of_part(part, now))
+                });
+            }
         }
         1
     }

@@ -259,8 +259,14 @@ impl Writer<'_> {
                         self.string(slice::from_raw_parts(bytes.cast(), length))?;
                     }
                     ffi::LUA_TNUMBER => {
+                        let from = self.out.len() + 1;
                         self.out.push(b'"');
                         self.number(ffi::lua_tonumber(l, top - 1))?;
+                        if self.rules.is_none() && has_key(self.call, index, &self.out[from..]) {
+                            return Err(
+                                "a table with a number and the same text as keys cannot be written as JSON",
+                            );
+                        }
                         self.out.push(b'"');
                     }
                     _ => return Err("keys of JSON objects must be strings or numbers"),
@@ -272,6 +278,21 @@ impl Writer<'_> {
             self.out.push(b'}');
             Ok(())
         }
+    }
+}
+
+/// Whether the table at `index` has the text as a key.
+///
+/// # Safety
+/// There is a table at `index`, and the stack has room for a value.
+unsafe fn has_key(call: Call, index: c_int, text: &[u8]) -> bool {
+    call.push_bytes(text);
+    // SAFETY: the caller guarantees the table. A raw access runs no metamethod.
+    unsafe {
+        ffi::lua_rawget(call.l, index);
+        let is_there = ffi::lua_type(call.l, -1) != ffi::LUA_TNIL;
+        ffi::lua_settop(call.l, -2);
+        is_there
     }
 }
 

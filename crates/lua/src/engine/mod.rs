@@ -14,6 +14,7 @@ mod crypto_natives;
 mod datagram_natives;
 mod dictionary;
 mod event_natives;
+mod frame_natives;
 mod guard;
 mod json;
 mod layer_natives;
@@ -138,6 +139,10 @@ pub(crate) enum Entry {
     Close,
     /// Runs `on_drain`.
     Drain,
+    /// Runs `on_frame`.
+    Frame,
+    /// Runs `on_frame_end`, and forgets the connection.
+    FrameEnd,
     /// Runs `on_retire`.
     Retire,
     /// Hands out the state of a client, and forgets the client.
@@ -159,7 +164,7 @@ pub(crate) enum Entry {
 }
 
 impl Entry {
-    const ALL: [Self; 23] = [
+    const ALL: [Self; 25] = [
         Self::Load,
         Self::Start,
         Self::Stop,
@@ -174,6 +179,8 @@ impl Entry {
         Self::Message,
         Self::Close,
         Self::Drain,
+        Self::Frame,
+        Self::FrameEnd,
         Self::Retire,
         Self::Release,
         Self::Adopt,
@@ -201,6 +208,8 @@ impl Entry {
             Self::Message => c"message",
             Self::Close => c"close",
             Self::Drain => c"drain",
+            Self::Frame => c"frame",
+            Self::FrameEnd => c"frame_end",
             Self::Retire => c"retire",
             Self::Release => c"release",
             Self::Adopt => c"adopt",
@@ -477,6 +486,7 @@ unsafe extern "C-unwind" fn open_libraries(l: *mut ffi::lua_State) -> c_int {
             layer_natives::ALL,
             channel_natives::ALL,
             event_natives::ALL,
+            frame_natives::ALL,
             cjson::ALL,
             crypto_natives::ALL,
             queue_natives::ALL,

@@ -83,7 +83,7 @@ function P.tide.client(id)
   return nil, "the connection is closed"
 end
 
-P.clients, P.client_methods, P.message_of = clients, client, message_of
+P.clients, P.client_methods, P.message_of, P.ending = clients, client, message_of, ending
 P.new_client = function(index, generation)
   local created = setmetatable({ index, generation }, Client)
   clients[index] = created

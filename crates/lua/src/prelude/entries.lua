@@ -7,9 +7,10 @@ local new_request, new_response = P.new_request, P.new_response
 
 -- The handlers of the script, and the number of each.
 local NUMBERS = { on_start = 0, on_stop = 1, on_request = 2, on_open = 3, on_message = 4, on_close = 5, on_drain = 6,
-  on_access = 7, on_response = 8, on_log = 9, on_handover = 10, on_retire = 11, on_body = 12, on_push = 14, on_balance = 15 }
+  on_access = 7, on_response = 8, on_log = 9, on_handover = 10, on_retire = 11, on_body = 12, on_push = 14, on_balance = 15,
+  on_frame = 16, on_frame_end = 17 }
 local NAMES = "on_request, on_access, on_response, on_body, on_log, on_open, on_message, on_close, on_drain, on_start, on_stop, " ..
-  "on_handover, on_retire, on_push, on_balance"
+  "on_handover, on_retire, on_push, on_balance, on_frame, on_frame_end"
 local handlers = {}
 local entries = {}
 local getinfo = debug.getinfo
@@ -106,6 +107,24 @@ end
 function entries.body(index, generation)
   handlers.on_body(new_request(index, generation), new_body(index, generation))
 end
+
+local tunnel_of, decide_frame = P.tunnel_of, P.decide_frame
+function entries.frame(index, generation, request_index, request_generation, from_client, kind, data, code)
+  local tunnel = tunnel_of(index, generation, request_index, request_generation)
+  local frame = { from = from_client and "client" or "server", kind = kind }
+  if kind == "close" then
+    frame.code, frame.reason = code, data
+  else
+    frame.data = data
+  end
+  decide_frame(index, generation, kind, handlers.on_frame(frame, tunnel))
+end
+function entries.frame_end(index, generation, request_index, request_generation, code, reason)
+  local tunnel = tunnel_of(index, generation, request_index, request_generation)
+  P.forget_tunnel(index)
+  if handlers.on_frame_end then handlers.on_frame_end(tunnel, code, reason) end
+end
+
 function entries.log(text) handlers.on_log(decode(text)) end
 
 -- Events of hubs that need no decision arrive in lists.

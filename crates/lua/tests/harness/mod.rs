@@ -320,6 +320,15 @@ impl App {
                 Effect::CloseRemote { to, code, .. } => {
                     self.sent.push(format!("{to:?} close {code}"));
                 }
+                Effect::SendFrame { tag, to_client, is_text, data } => {
+                    let to = if *to_client { "client" } else { "server" };
+                    let data = String::from_utf8_lossy(outbox.get(data));
+                    self.sent.push(format!("{tag} {to} {is_text} {data}"));
+                }
+                Effect::CloseTunnel { tag, code, reason } => {
+                    let reason = String::from_utf8_lossy(outbox.get(reason));
+                    self.sent.push(format!("{tag} tunnel {code} {reason}"));
+                }
                 Effect::AwaitDrain { .. } => self.awaits_drain = true,
                 Effect::BodyRoom { .. } => self.rooms += 1,
                 Effect::Broadcast { channel, data } => {

@@ -172,6 +172,8 @@ impl Stage {
             CallbackOwner::Request { tag } => self.note_request(tag, verdict),
             CallbackOwner::Client { tag } => self.note_client(tag, verdict),
             CallbackOwner::Event { tag } => self.note_event(tag, &verdict),
+            // No test begins a tunnel.
+            CallbackOwner::Tunnel { .. } => {}
             CallbackOwner::Application if what == TEST => self.note_test(verdict),
             CallbackOwner::Application => {
                 self.note_failure(what, &verdict);
@@ -252,6 +254,8 @@ impl Stage {
             Effect::SendRemote { .. } | Effect::CloseRemote { .. } => {}
             // The pieces of a test are fed one after the other.
             Effect::BodyRoom { .. } => {}
+            // No test begins a tunnel.
+            Effect::SendFrame { .. } | Effect::CloseTunnel { .. } => {}
             Effect::Broadcast { channel, data } => {
                 let channel = String::from_utf8_lossy(outbox.get(channel)).into_owned();
                 self.broadcasts.push_back((channel, outbox.get(data).to_vec()));

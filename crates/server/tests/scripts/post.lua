@@ -15,6 +15,8 @@ return {
       local other = tide.client(id)
       local sent, err = other:send(("x"):rep(tonumber(text)))
       client:send(tostring(sent) .. ", " .. tostring(err) .. ", " .. tostring(other:is_open()))
+    elseif order == "burst" then
+      for _ = 1, tonumber(text) do assert(client:send(("x"):rep(tonumber(id)))) end
     elseif order == "fill" then
       client:send(("x"):rep(tonumber(id)))
     end

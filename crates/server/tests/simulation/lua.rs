@@ -335,3 +335,19 @@ fn send_fails_once_a_client_that_does_not_read_is_being_closed() {
     assert_eq!((process.sum("lua_slow_clients"), process.sum("websockets_now")), (1, 2));
     process.finish(vec![slow, client]);
 }
+
+#[test]
+fn callback_that_sends_more_than_fits_does_not_disconnect_its_client() {
+    let mut process = Process::new(1);
+    let (mut client, _) = process.connect();
+    // Beyond what may wait for a client that does not read.
+    client.send("burst 65000 40");
+    let mut messages = Vec::new();
+    for _ in 0..400 {
+        process.turns(5);
+        messages.extend(client.read());
+    }
+    assert_eq!(messages.iter().filter(|message| message.len() == 65_000).count(), 40);
+    assert_eq!(process.sum("lua_slow_clients"), 0);
+    process.finish(vec![client]);
+}

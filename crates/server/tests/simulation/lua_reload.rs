@@ -70,7 +70,7 @@ impl Reloaded {
     }
 
     /// Lets time pass in turns of 100 ms.
-    fn pass(&mut self, span: Span) {
+    pub fn pass(&mut self, span: Span) {
         for _ in 0..span.as_millis() / 100 {
             self.process.net.advance_by(Span::from_millis(100));
             self.process.turns(4);

@@ -28,6 +28,7 @@ mod lua_balance;
 mod lua_bodies;
 mod lua_channels;
 mod lua_datagrams;
+mod lua_frames;
 mod lua_heads;
 mod lua_leak;
 mod lua_lookups;

@@ -20,7 +20,7 @@ use tidegate_wire::message::Method;
 
 use crate::action::Running;
 use crate::action::handled::Stage;
-use crate::action::lua::response::ResponseHook;
+use crate::action::lua::response::{HOOK_FULL, ResponseHook};
 use crate::action::lua::{ScriptedRequest, tag_of};
 use crate::carrier::Progress;
 use crate::requester::Requester;
@@ -125,7 +125,10 @@ impl Worker {
         }
         // The values of the response are rendered again, for the changed request.
         self.recall_scripted(id);
-        self.keep_for_response(id);
+        let is_upgrade = rewritten.head.lend().upgrade || rewritten.head.lend().protocol.is_some();
+        let sees_frames =
+            is_upgrade && self.lua.apps.peek(app).is_some_and(|vm| vm.has(Handler::Frame));
+        self.keep_for_response(id, (hook.route as usize, sees_frames));
         self.set_running(to, Running::None);
         let (snapshot, route) = (self.settings_of(to), hook.route as usize);
         if snapshot.generation != hook.generation {
@@ -134,6 +137,12 @@ impl Worker {
             self.drop_response_hook();
             let text = "the configuration changed while the request waited for the application";
             return self.answer_error(reactor, to, 503, text, false);
+        }
+        // The hook sees uncompressed messages only: no extension is negotiated.
+        if sees_frames && rewritten.fields.remove("sec-websocket-extensions").is_err() {
+            self.lua.rewritten = rewritten;
+            self.drop_response_hook();
+            return self.answer_error(reactor, to, 503, HOOK_FULL.text, false);
         }
         let hooks = snapshot.handlings.of_route(route).and_then(|handling| handling.hooks.as_ref());
         let chosen = rewritten.pool.zip(hooks).and_then(|(at, hooks)| hooks.pools.get(at));
@@ -155,19 +164,27 @@ impl Worker {
         self.resume_request(to);
     }
 
-    /// Ends a request of `on_access`. Its VM keeps it if there is an `on_balance`, `on_response` or `on_body`.
-    fn keep_for_response(&mut self, id: Id<ScriptedRequest>) {
+    /// Ends a request of `on_access`. Its VM keeps it if there is an `on_balance`, `on_response` or `on_body`, or an `on_frame` that
+    /// may see messages.
+    fn keep_for_response(&mut self, id: Id<ScriptedRequest>, (route, sees_frames): (usize, bool)) {
         let Some(request) = self.lua.requests.get(id) else { return };
-        let (app, handle) = (request.app(), request.handle());
+        let (app, handle, to) = (request.app(), request.handle(), request.requester());
+        let endpoint = self.settings_of(to).websockets.of_route(route);
         let is_needed = |vm: &mut Vm| {
             let later = [Handler::Balance, Handler::Response, Handler::Body];
             later.into_iter().any(|handler| vm.has(handler))
         };
-        if !self.lua.apps.present(app).is_some_and(is_needed) {
+        if !sees_frames && !self.lua.apps.present(app).is_some_and(is_needed) {
             return self.forget_scripted(id);
         }
         self.lua.requests.remove(id);
-        self.lua.response_hook = Some(ResponseHook { app, life: self.lua.apps.life(app), handle });
+        self.lua.response_hook = Some(ResponseHook {
+            app,
+            life: self.lua.apps.life(app),
+            handle,
+            sees_frames,
+            endpoint,
+        });
     }
 
     /// Drops the hook of a request that was answered instead of forwarded.

@@ -5,7 +5,8 @@
 //!
 //! - `state.rs`: what a worker holds of all applications
 //! - `socket.rs`, `mail.rs`: WebSocket connections, and messages between workers
-//! - `hook.rs`, `balance.rs`, `response.rs`, `held.rs`, `body.rs`: hooks on requests and responses of other actions
+//! - `hook.rs`, `balance.rs`, `response.rs`, `held.rs`, `body.rs`, `frames.rs`: hooks on requests, responses and WebSockets of
+//!   other actions
 //! - `request.rs`, `tcp.rs`, `datagrams.rs`, `lookups.rs`: requests, sockets and lookups that applications begin
 //! - `reload.rs`: new code; `relief.rs`: an application that has used up its memory
 //!
@@ -14,6 +15,7 @@
 mod balance;
 pub(crate) mod body;
 mod datagrams;
+pub(crate) mod frames;
 mod held;
 mod hook;
 pub(crate) mod lookups;
@@ -36,6 +38,7 @@ use tidegate_lua::{
 };
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::{BodyLength, Method, RequestHead};
+use tidegate_wire::websocket::CloseCode;
 
 use crate::action::intake::Intake;
 use crate::action::lua::body::BodyHook;
@@ -492,7 +495,10 @@ impl Worker {
         self.accounts.counters.lua_callbacks.add(1);
         let outbox = self.lua.apps.take_outbox(app);
         self.accounts.counters.lua_refusals.add(outbox.refusals);
+        self.lua.last_callback = self.lua.last_callback.wrapping_add(1).max(1);
+        self.lua.callback = self.lua.last_callback;
         self.carry_out(reactor, app, &outbox, reply);
+        self.lua.callback = 0;
         self.lua.apps.put_outbox(outbox);
         if let CallbackEnd::Failed(failure) = verdict {
             self.accounts.counters.lua_failures.add(1);
@@ -518,11 +524,13 @@ impl Worker {
     pub(crate) fn resume_apps<R: Reactor>(&mut self, reactor: &mut R) {
         let has_waiting = self.lua.share.has_waiting()
             || self.lua.log_hooks.len() > 0
+            || !self.lua.put_off_tunnels.is_empty()
             || self.lua.apps.has_broadcasts();
         if self.lua.apps.retired_len() == 0 && !self.lua.apps.has_ready() && !has_waiting {
             return;
         }
-        // Clients of earlier code, requests, `on_log`, broadcasts and threads get a share each, so that none of them delays the others.
+        // Clients of earlier code, requests, tunnels, `on_log`, broadcasts and threads get a share each, so that none of them
+        // delays the others.
         self.lua.share.renew();
         self.serve_retired(reactor);
         while !self.lua.share.is_used_up()
@@ -530,6 +538,8 @@ impl Worker {
         {
             self.call_on_request(reactor, id);
         }
+        self.lua.share.renew();
+        self.resume_put_off_tunnels(reactor);
         self.unmark();
         self.lua.share.renew();
         self.run_log_hooks(reactor);
@@ -593,6 +603,7 @@ impl Worker {
             }
             CallbackOwner::Client { tag } => self.note_client_turn(reactor, tag, verdict),
             CallbackOwner::Event { tag } => self.note_event_turn(tag, Some(&verdict)),
+            CallbackOwner::Tunnel { tag } => self.note_frame_turn(reactor, tag, &verdict),
             CallbackOwner::Application => {}
         }
         true
@@ -604,6 +615,7 @@ impl Worker {
         let to = match next {
             Some(CallbackOwner::Request { tag }) => self.requester_of(tag),
             Some(CallbackOwner::Client { tag }) => self.requester_of_client(tag),
+            Some(CallbackOwner::Tunnel { tag }) => self.requester_of_tunnel(tag),
             Some(CallbackOwner::Event { .. } | CallbackOwner::Application) | None => None,
         };
         match to {
@@ -623,6 +635,7 @@ impl Worker {
         }
         self.fail_events_of(app);
         self.abandon_lua_clients(reactor, app);
+        self.abandon_tunnels(reactor, app, (CloseCode::INTERNAL_ERROR, ""));
         self.cancel_own_of(reactor, app);
         self.end_datagrams_of(reactor, app);
     }
@@ -668,6 +681,13 @@ impl Worker {
                 }
                 Effect::CloseRemote { to, code, reason } => {
                     self.close_lua_remote(reactor, app, *to, *code, outbox.get(reason));
+                }
+                Effect::SendFrame { tag, to_client, is_text, data } => {
+                    let message = (*is_text, outbox.get(data));
+                    self.send_lua_frame(reactor, (*tag, *to_client), message);
+                }
+                Effect::CloseTunnel { tag, code, reason } => {
+                    self.close_lua_tunnel(reactor, *tag, (*code, outbox.get(reason)));
                 }
                 Effect::AwaitDrain { tag } => self.await_drain(reactor, *tag),
                 Effect::BodyRoom { tag } => self.resume_body(reactor, *tag),

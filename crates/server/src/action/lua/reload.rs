@@ -17,6 +17,7 @@ use tidegate_config::model::Config;
 
 use tidegate_lua::{CallbackEnd, Handler, Vm};
 use tidegate_reactor::Reactor;
+use tidegate_wire::websocket::CloseCode;
 
 use crate::action::lua::response::LogHooks;
 use crate::action::lua::socket::LuaClient;
@@ -151,10 +152,12 @@ impl Worker {
         }
         let exchanges: Vec<_> = self.exchanges.iter().map(|(id, _)| id).collect();
         for id in exchanges {
-            let exchange = self.exchanges.find_mut(id);
-            let hook = exchange.and_then(|exchange| exchange.response_hook.as_mut());
-            if let Some(hook) = hook.filter(|hook| hook.app == from) {
+            let Some(exchange) = self.exchanges.find_mut(id) else { continue };
+            if let Some(hook) = exchange.response_hook.as_mut().filter(|hook| hook.app == from) {
                 hook.app = to;
+            }
+            if let Some(hook) = exchange.frames.as_mut().and_then(|frames| frames.hook.as_mut()) {
+                hook.rename_app(from, to);
             }
         }
         self.own.rename_app(from, to);
@@ -273,6 +276,7 @@ impl Worker {
                 client.forget_handle();
             }
         }
+        self.abandon_tunnels(reactor, old, (CloseCode::SERVICE_RESTART, RESTART.1));
         self.call_app(reactor, old, "on_stop", None, Vm::stop);
         self.cancel_own_of(reactor, old);
         self.end_datagrams_of(reactor, old);

@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use tidegate_base::{Id, Span};
 use tidegate_config::model::AccessFormat;
 use tidegate_gate::access::{Entry, LineEncoder};
+use tidegate_gate::websocket::EndpointId;
 use tidegate_lua::{CallbackEnd, Handler, ReplyHead, ScriptRequestId};
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::{OwnedResponse, ResponseHead};
@@ -28,7 +29,7 @@ const LOG_CALLS_MAX: usize = 4096;
 const LAST_LOGS_SPAN: Span = Span::from_secs(1);
 
 /// The failure of a request whose `on_response` has failed.
-const HOOK_FAILED: Failure = Failure::new(500, "the application failed");
+pub(super) const HOOK_FAILED: Failure = Failure::new(500, "the application failed");
 
 /// The failure of a request for whose hook there is no room.
 pub(super) const HOOK_FULL: Failure = Failure::new(503, "the proxy is handling too many requests");
@@ -42,6 +43,10 @@ pub(crate) struct ResponseHook {
     pub(super) life: u32,
     /// The VM's id of the request.
     pub(super) handle: ScriptRequestId,
+    /// The hook sees the messages of a WebSocket.
+    pub(super) sees_frames: bool,
+    /// The limits of these messages.
+    pub(super) endpoint: EndpointId,
 }
 
 /// What a hook has made of the head of a response.
@@ -99,7 +104,7 @@ impl Worker {
     ) -> Result<HookedHead, ()> {
         let hook = self.exchanges.get_mut(id).and_then(|exchange| exchange.response_hook.take());
         let Some(hook) = hook else { return Ok(HookedHead::Unchanged) };
-        let ResponseHook { app, life, handle } = *hook;
+        let ResponseHook { app, life, handle, .. } = *hook;
         let is_present = self.lua.apps.is_running(app, life);
         let verdict = match is_present {
             true => self.call_app(reactor, app, "on_response", None, |vm| {

@@ -2,8 +2,9 @@
 //! In: connections, their messages and their end. Out: calls of callbacks; messages and Close frames.
 //! Never: runs two handlers of a client at once; delivers its messages out of order; lets the output for a client that does not
 //! read grow without bound.
-//! Limits: `QUEUE_BYTES_MAX` bytes wait for a client; a client with more is closed with 1013. Messages that arrive while a
-//! handler of the client waits are kept up to `BACKLOG_BYTES_MAX`; then nothing is read from the client.
+//! Limits: `QUEUE_BYTES_MAX` bytes and the messages of one callback wait for a client; a client for which more bytes wait
+//! when another callback sends it a message is closed with 1013. Messages that arrive while a handler of the client waits are
+//! kept up to `BACKLOG_BYTES_MAX`; then nothing is read from the client.
 //! Invariant: each client that a VM keeps has an entry in `LuaState::clients`, whose connection names the entry. A callback
 //! that fails closes its own client with 1011, and no other.
 
@@ -36,6 +37,8 @@ pub(crate) struct LuaClient {
     app: u16,
     /// A handler of the client waits.
     is_waiting: bool,
+    /// The callback that has sent messages to the client last (`LuaState::callback`).
+    sender: u32,
     /// The connection. `Id::NONE` while it is being opened.
     websocket: Id<WebSocket>,
     /// The VM's handle of the client; `Id::NONE` if the VM is gone or does not know the client yet.
@@ -127,8 +130,14 @@ impl Worker {
         sender: (bool, Option<&str>),
     ) {
         let (websocket, handle) = (Id::NONE, Id::NONE);
-        let client =
-            LuaClient { app: app as u16, is_waiting: false, websocket, handle, extra: None };
+        let client = LuaClient {
+            app: app as u16,
+            is_waiting: false,
+            sender: 0,
+            websocket,
+            handle,
+            extra: None,
+        };
         let Ok(client) = self.lua.clients.insert(client) else {
             let text = "the proxy is handling too many requests";
             return self.answer_error(reactor, to, 503, text, true);
@@ -140,7 +149,14 @@ impl Worker {
         };
         // `u64::MAX`: the request has no response object.
         let request = self.open_in_vm(to, head, (route, app), sender, u64::MAX);
-        let handle = self.lua.apps.present(app).and_then(|vm| vm.open_client(tag_of(client)));
+        let handle = request.and_then(|request| {
+            let vm = self.lua.apps.present(app)?;
+            let handle = vm.open_client(tag_of(client));
+            if handle.is_none() {
+                vm.close_request(request);
+            }
+            handle
+        });
         let Some(entry) = self.lua.clients.find_mut(client) else { return };
         entry.websocket = websocket;
         let (Some(handle), Some(request)) = (handle, request) else {
@@ -301,11 +317,14 @@ impl Worker {
         reply: Option<&mut (Id<LuaClient>, &mut Outlet<'_>)>,
     ) {
         let client = id_of(tag);
-        let Some(entry) = self.lua.clients.find(client) else { return };
+        let callback = self.lua.callback;
+        let Some(entry) = self.lua.clients.find_mut(client) else { return };
         let websocket = entry.websocket;
         let kind = if is_text { Kind::Text } else { Kind::Binary };
         let Some(socket) = self.websockets.sessions.find(websocket) else { return };
-        if reactor.output_pending(socket.requester().sock) > QUEUE_BYTES_MAX {
+        // What the same callback has sent before waits only because the client had no time to read it.
+        let is_first = callback == 0 || core::mem::replace(&mut entry.sender, callback) != callback;
+        if is_first && reactor.output_pending(socket.requester().sock) > QUEUE_BYTES_MAX {
             self.accounts.counters.lua_slow_clients.add(1);
             return self.close_lua_client(reactor, client, 1013, "the client does not read");
         }

@@ -2,13 +2,17 @@
 //! In: the requests, clients and calls that the other files of this folder begin. Out: their entries, until they end.
 //! Invariant: each request and each client that a VM keeps has an entry here, and the reverse.
 
+use std::collections::VecDeque;
+
 use tidegate_base::{Id, Slab};
 use tidegate_lua::Rewritten;
 
 use crate::action::lua::ScriptedRequest;
+use crate::action::lua::frames::EndedTunnel;
 use crate::action::lua::mail::LuaPost;
 use crate::action::lua::response::{LogHooks, ResponseHook};
 use crate::action::lua::socket::LuaClient;
+use crate::action::proxy::exchange::Exchange;
 use crate::action::push::{LuaCall, LuaEvent};
 use crate::apps::Apps;
 use crate::checked_slab::CheckedSlab;
@@ -24,6 +28,10 @@ pub(crate) struct LuaState {
     pub(crate) clients: CheckedSlab<LuaClient>,
     /// The entries of `clients` that have ended and whose `on_close` has not run. Empty between two completions.
     pub(crate) ended: Vec<Id<LuaClient>>,
+    /// The tunnels with `on_frame` that have ended and whose VMs were not told. Empty between two completions.
+    pub(crate) ended_tunnels: Vec<EndedTunnel>,
+    /// The tunnels whose messages wait for the next share of a turn. Some may have ended.
+    pub(crate) put_off_tunnels: VecDeque<Id<Exchange>>,
     /// Mail of the applications from and for other workers; `None` if this is the only worker.
     pub(crate) post: Option<LuaPost>,
     /// Events of push hubs about which applications decide.
@@ -38,6 +46,10 @@ pub(crate) struct LuaState {
     pub(crate) log_hooks: LogHooks,
     /// The rest of the time that callbacks may take in this turn, and the requests that wait for the next turn.
     pub(crate) share: TurnShare<ScriptedRequest>,
+    /// The number of the callback whose effects are carried out; 0 if there is none.
+    pub(crate) callback: u32,
+    /// The number of the last callback.
+    pub(crate) last_callback: u32,
     /// The place of the application whose coroutine continues next.
     pub(crate) next_ready: usize,
     /// The place of the application that gets a broadcast next.
@@ -52,6 +64,8 @@ impl LuaState {
             requests: CheckedSlab::new(requests_max),
             clients: CheckedSlab::new(requests_max),
             ended: Vec::new(),
+            ended_tunnels: Vec::new(),
+            put_off_tunnels: VecDeque::new(),
             post: None,
             events: Slab::new(requests_max),
             calls: Slab::new(requests_max),
@@ -59,6 +73,8 @@ impl LuaState {
             response_hook: None,
             log_hooks: LogHooks::default(),
             share: TurnShare::new(LUA_SPAN_MAX),
+            callback: 0,
+            last_callback: 0,
             next_ready: 0,
             next_broadcast: 0,
         }
@@ -71,5 +87,6 @@ impl LuaState {
             || self.apps.has_broadcasts()
             || self.share.has_waiting()
             || self.log_hooks.len() > 0
+            || !self.put_off_tunnels.is_empty()
     }
 }

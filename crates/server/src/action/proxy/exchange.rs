@@ -12,6 +12,7 @@ use tidegate_gate::sticky::Session;
 
 use crate::action::intake::Intake;
 use crate::action::lua::body::ExchangeHook;
+use crate::action::lua::frames::FrameHook;
 use crate::action::lua::response::ResponseHook;
 use crate::action::proxy::attempts::{Attempt, Attempts};
 use crate::action::proxy::auth_request::AuthRequest;
@@ -281,6 +282,11 @@ impl Exchange {
     /// Whether `response_room` limits how much of the response's body is relayed at once.
     pub(crate) fn may_pace_response(&self) -> bool {
         self.pace.is_some() || self.body_hook.is_some()
+    }
+
+    /// The hook of a tunnel that sees its messages.
+    pub(crate) fn frame_hook(&self) -> Option<&FrameHook> {
+        self.frames.as_ref()?.hook.as_deref()
     }
 
     /// When a tunnel ends at the latest, because its client was notified that it ends.

@@ -353,6 +353,8 @@ impl Worker {
             if let Some(hook) = exchange.body_hook {
                 self.forget_scripted(hook.request);
             }
+            let hook = exchange.frames.take().and_then(|frames| frames.hook);
+            self.lua.ended_tunnels.extend(hook.and_then(|hook| hook.end()));
             exchange.release(&mut self.buffers);
         }
     }

@@ -312,6 +312,9 @@ impl Worker {
             // Its turn resumes it.
             return self.arm_upstream(reactor, id);
         }
+        if exchange.frame_hook().is_some() {
+            return self.continue_frames(reactor, id);
+        }
         self.set_server_receiving(reactor, up, true);
         if self.has_undecoded_body(id) {
             self.work.push(Work::ResumeServer(up));
@@ -333,7 +336,10 @@ impl Worker {
     pub(crate) fn server_drained<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (to, stage) = (exchange.requester, exchange.stage);
-        if stage == Stage::Tunnel {
+        if exchange.frame_hook().is_some() {
+            self.continue_frames(reactor, id);
+            self.end_tunnel_if_over(reactor, id);
+        } else if stage == Stage::Tunnel {
             self.pause_switched(reactor, to, false);
             self.arm_tunnel(reactor, id);
             self.end_tunnel_if_over(reactor, id);

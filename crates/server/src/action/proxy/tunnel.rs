@@ -13,6 +13,7 @@ use tidegate_wire::message::ResponseHead;
 
 use crate::action::Running;
 use crate::action::proxy::exchange::{Exchange, Stage};
+use crate::action::proxy::websocket_tunnel::TunnelFrames;
 use crate::answer::Switch;
 use crate::carrier::output::{check_span, next_check_after};
 use crate::worker::Worker;
@@ -40,18 +41,22 @@ impl Worker {
     ) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         debug_assert_eq!(exchange.stage, Stage::ExpectResponse, "a switch of protocols");
+        let is_websocket = websocket::is_requested(exchange.request.head());
+        let mut frame_hook = None;
+        if let Some(hook) = exchange.response_hook.take() {
+            match self.hook_frames(id, *hook, is_websocket) {
+                Ok(hook) => frame_hook = hook,
+                Err(failure) => return self.fail_served(reactor, id, failure),
+            }
+        }
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
         exchange.stage = Stage::Tunnel;
-        exchange.frames = websocket::is_requested(exchange.request.head()).then(Box::default);
-        let hook = exchange.response_hook.take();
+        exchange.frames = is_websocket.then(|| Box::new(TunnelFrames::new(frame_hook)));
         let (to, pool, attempt) = (exchange.requester, exchange.pool, exchange.attempt);
         let accepted = match attempt.up.is_stream() {
             true => websocket::accepted_key(exchange.request.head()),
             false => None,
         };
-        // `on_response` does not change a switch of protocols: the VM keeps the request no longer.
-        if let Some(hook) = hook {
-            self.close_response_hook(*hook);
-        }
         self.note_result((pool, attempt.server), (false, None), reactor.now());
         self.note_sticky_answered(id, Some(head), reactor.now());
         self.accounts.counters.tunnels.add(1);
@@ -74,6 +79,10 @@ impl Worker {
     ) -> usize {
         let Some(exchange) = self.exchanges.get(id) else { return bytes.len() };
         let up = exchange.attempt.up;
+        if exchange.frame_hook().is_some() {
+            self.frames_received(reactor, id, from, bytes);
+            return bytes.len();
+        }
         match from {
             Side::Client => self.send_tunnel(reactor, up, bytes),
             Side::Server => self.relay_to_client(reactor, id, bytes),
@@ -156,7 +165,11 @@ impl Worker {
         id: Id<Exchange>,
         by: Side,
     ) {
-        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        if self.has_frame_hook(id) && self.frames_finished(reactor, id, by) {
+            return;
+        }
+        // The last bytes before the end may have ended the tunnel.
+        let Some(exchange) = self.exchanges.find_mut(id) else { return };
         let (to, up) = (exchange.requester, exchange.attempt.up);
         match by {
             Side::Client => {

@@ -9,6 +9,7 @@ use tidegate_reactor::Reactor;
 use tidegate_wire::websocket::{Close, FrameWalker, encode_close};
 
 use crate::action::Running;
+use crate::action::lua::frames::FrameHook;
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::worker::Worker;
 
@@ -22,6 +23,8 @@ pub(crate) struct TunnelFrames {
     walker: FrameWalker,
     /// Whether the tunnel ends.
     close: TunnelClose,
+    /// The hook that sees the messages. Then `walker` gets no bytes: the client gets whole frames only.
+    pub(in crate::action) hook: Option<Box<FrameHook>>,
 }
 
 /// Whether a tunnel ends by a Close frame of Tidegate.
@@ -37,6 +40,11 @@ enum TunnelClose {
 }
 
 impl TunnelFrames {
+    /// With a hook for the messages, or without one.
+    pub(super) fn new(hook: Option<Box<FrameHook>>) -> Self {
+        Self { hook, ..Self::default() }
+    }
+
     /// Takes bytes of the server. Returns how many go to the client, and the Close frame that follows them.
     fn take(&mut self, bytes: &[u8]) -> (usize, Option<Close<'static>>) {
         match self.close {
@@ -100,7 +108,8 @@ impl Worker {
             return;
         }
         let Some(frames) = exchange.frames.as_deref_mut() else { return };
-        if !matches!(frames.close, TunnelClose::No) || frames.walker.has_closed() {
+        let is_told = frames.hook.as_ref().is_some_and(|hook| hook.has_told_client());
+        if !matches!(frames.close, TunnelClose::No) || frames.walker.has_closed() || is_told {
             return;
         }
         match frames.walker.is_between_frames() {
@@ -135,9 +144,36 @@ impl Worker {
         }
         self.accounts.counters.tunnels_closed.add(1);
         self.encode_switched(reactor, to, |out| encode_close(out, Some(close), None));
+        self.note_tunnel_stopped(id, close);
         // A server that waits for its client to read more would not be notified of the end.
         self.set_server_receiving(reactor, up, true);
         self.arm_tunnel(reactor, id);
+    }
+
+    /// A hook closes both sides: limits the time that this may take.
+    pub(in crate::action) fn limit_close<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let until = reactor.now().after(CLOSE_SPAN);
+        let frames =
+            self.exchanges.find_mut(id).and_then(|exchange| exchange.frames.as_deref_mut());
+        if let Some(frames) = frames
+            && !matches!(frames.close, TunnelClose::Sent(_))
+        {
+            frames.close = TunnelClose::Sent(until);
+            self.arm_tunnel(reactor, id);
+        }
+    }
+
+    /// Ends a tunnel both of whose sides have sent a Close frame: after everything that waits for them was sent.
+    pub(in crate::action) fn end_tunnel_gracefully<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+    ) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (to, up) = (exchange.requester, exchange.attempt.up);
+        self.end_tunnel(id);
+        self.close_tunnel(reactor, up);
+        self.end_switched(reactor, to);
     }
 
     /// The close handshake took too long: ends both connections.
