@@ -84,7 +84,7 @@ pub mod sessions;
 mod settings;
 pub mod slots;
 pub mod snapshot;
-mod span_export;
+pub mod span_export;
 mod staged_certificates;
 pub mod start;
 mod start_error;

@@ -68,7 +68,8 @@ pub static ROUTE: Section = Section {
              sent them. A path that servers could read in different ways gets a 400 response: if merging \
              slashes, decoding \"%2F\" or cutting off \";...\" makes it the path of an earlier route with a \
              different effect, or of a later route that refuses other requests (such as one with `auth`); if \
-             leaving \"..\" unresolved makes it the path of any other route with a different effect; if \".\" or \"..\" appears together with one of these forms; or if it \
+             leaving \"..\" unresolved makes it the path of any other route with a different effect; if \".\" or \
+             \"..\" appears together with one of these forms; or if it \
              contains both \"%2F\" and \"%5C\".",
             "",
         ),

@@ -158,11 +158,11 @@ fn address(text: &str) -> Option<String> {
     })
 }
 
+/// Settings of a server, by name.
+type Settings = Vec<(String, Value)>;
+
 /// The address of a line, as settings of the server, and the words after it.
-fn place<'l>(
-    line: &'l Line,
-    findings: &mut Findings<'_>,
-) -> Option<(Vec<(String, Value)>, &'l [String])> {
+fn place<'l>(line: &'l Line, findings: &mut Findings<'_>) -> Option<(Settings, &'l [String])> {
     let is_template = line.word(0) == "server-template";
     let text = line.word(if is_template { 3 } else { 2 });
     let mut entries = Vec::new();
