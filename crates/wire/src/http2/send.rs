@@ -223,10 +223,10 @@ impl Connection {
         self.queue.pop(&mut self.streams, initial, window, self.uses_priorities)
     }
 
-    /// Whether data waits and the connection's window is closed, or nearly.
+    /// Whether the connection's window is closed, or nearly, so that all data must wait.
     #[must_use]
     pub fn is_window_closed(&self) -> bool {
-        !self.queue.is_empty() && self.send.available(WINDOW_INITIAL) < SEND_BYTES_MIN
+        self.send.available(WINDOW_INITIAL) < SEND_BYTES_MIN
     }
 
     /// Resets a stream and returns its token. Data that was not sent is lost. `None` if the stream is gone.
