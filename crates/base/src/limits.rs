@@ -17,6 +17,9 @@ pub const OUTPUT_FLUSH_BYTES: usize = 64 * 1024;
 /// Ceiling of a connection's pending output: `OUTPUT_FLUSH_BYTES`, one whole read, and as much again for
 /// the read's framing.
 pub const OUTPUT_BYTES_MAX: usize = OUTPUT_FLUSH_BYTES + 2 * READ_BUFFER_BYTES;
+/// Nothing more is received from an HTTP/2 client with this much pending output until the output has drained. Bodies of responses
+/// stay below it, so a client that receives a large body is still heard.
+pub const INPUT_PAUSE_BYTES: usize = OUTPUT_FLUSH_BYTES + READ_BUFFER_BYTES / 2;
 /// Buffers that a worker keeps for reuse; any more are returned to the allocator.
 pub const POOLED_BUFFERS_MAX: usize = 4096;
 
@@ -96,6 +99,8 @@ pub const ELASTIC_SPAN: Span = Span::from_secs(1);
 pub const WORKERS_MAX: usize = 1024;
 
 const _: () = assert!(OUTPUT_PAUSE_BYTES < OUTPUT_FLUSH_BYTES);
+const _: () = assert!(OUTPUT_PAUSE_BYTES + OUTPUT_FLUSH_BYTES < INPUT_PAUSE_BYTES);
+const _: () = assert!(INPUT_PAUSE_BYTES + READ_BUFFER_BYTES < OUTPUT_BYTES_MAX);
 const _: () = assert!(REQUEST_LINE_BYTES_MAX < HEAD_BYTES_MAX);
 const _: () = assert!(HEAD_BYTES_MAX < READ_BUFFER_BYTES, "a whole head must fit into one read");
 const _: () = assert!(TRAILER_BYTES_MAX <= HEAD_BYTES_MAX);

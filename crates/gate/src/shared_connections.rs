@@ -1,6 +1,6 @@
 //! Connections to servers that carry several requests at a time (HTTP/2), by server: which of them takes the next
 //! request, and when another one is opened.
-//! In: connections that open, end, or change how many requests they take. Out: a connection, the advice to open one,
+//! In: connections that open, end, stall, or change how many requests they take. Out: a connection, the advice to open one,
 //! or the advice to wait.
 //! Never: owns a socket; names a connection that takes no more requests (GOAWAY).
 //! Limits: `connections_max` connections to each server; `streams_max` requests on each.
@@ -9,10 +9,41 @@
 //! The connection with the fewest requests is next, and of several the oldest: in quiet times, the younger ones become idle and
 //! close. Another one is opened only if all have as many requests as they take, because each costs the server memory and a
 //! handshake. Until a server has announced its limit on a connection, the limit is assumed to be the last one that it announced.
+//! A connection that has stalled gets requests only if there is no other one and no other one may be opened: one request whose
+//! handler reads nothing must not hold up the others.
 
-use tidegate_base::Moment;
+use tidegate_base::{Moment, Span};
 
 use crate::permits;
+
+/// A connection that sends nothing for this long has stalled. A connection that only sends as fast as its peer reads has not.
+pub const STALL_SPAN: Span = Span::from_millis(250);
+
+/// Since when a connection sends nothing; `Moment::NEVER` while it sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stall {
+    /// The server does not take the output, whatever it contains.
+    pub output_at: Moment,
+    /// The window of the connection is used up, so bodies must wait.
+    pub window_at: Moment,
+}
+
+impl Stall {
+    /// The connection sends.
+    pub const NONE: Self = Self { output_at: Moment::NEVER, window_at: Moment::NEVER };
+}
+
+/// What the connection of a request must allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// An attempt of the request failed then, so it is sent only over a connection whose server has responded since, or that is
+    /// being opened, if there is such a connection or another one may be opened.
+    pub since: Moment,
+    /// The current time.
+    pub now: Moment,
+    /// The request has a body, which needs the window of the connection.
+    pub has_body: bool,
+}
 
 /// One connection.
 struct Connection<T> {
@@ -23,6 +54,20 @@ struct Connection<T> {
     streams_max: u32,
     /// When bytes of the server last arrived; `Moment::NEVER` until the connection is established.
     last_byte_at: Moment,
+    /// Since when the connection sends nothing.
+    stall: Stall,
+}
+
+impl<T> Connection<T> {
+    fn has_room(&self) -> bool {
+        self.streams < self.streams_max
+    }
+
+    /// Whether the request would wait for other requests.
+    fn has_stalled(&self, demand: &Demand) -> bool {
+        let has_passed = |at: Moment| at.after(STALL_SPAN) <= demand.now;
+        has_passed(self.stall.output_at) || demand.has_body && has_passed(self.stall.window_at)
+    }
 }
 
 /// One server.
@@ -96,34 +141,33 @@ impl<T: Copy + PartialEq> SharedConnections<T> {
         self.servers.get(server).map_or(0, |server| server.connections.len())
     }
 
-    /// The connection for the next request to `server`. `since`: an attempt of the request failed then, so it is sent only over a
-    /// connection whose server has responded since, or that is being opened, if there is such a connection or another one may be
-    /// opened.
+    /// The connection for the next request to `server`.
     #[must_use]
-    pub fn choose(&self, server: usize, since: Moment) -> SharedChoice<T> {
+    pub fn choose(&self, server: usize, demand: &Demand) -> SharedChoice<T> {
         let Some(server) = self.servers.get(server) else { return SharedChoice::New };
         if server.speaks_http1 {
             return SharedChoice::New;
         }
-        let has_room = |open: &&Connection<T>| open.streams < open.streams_max;
-        let least = |from: Moment| {
-            let open = server.connections.iter().filter(has_room);
-            open.filter(|open| open.last_byte_at >= from).min_by_key(|open| open.streams)
-        };
-        match least(since) {
-            Some(open) => SharedChoice::On(open.id),
-            None if server.connections.len() < self.connections_max => SharedChoice::New,
-            None => {
-                least(Moment::ZERO).map_or(SharedChoice::Full, |open| SharedChoice::On(open.id))
-            }
+        let roomy = || server.connections.iter().filter(|open| open.has_room());
+        let fitting = roomy()
+            .filter(|open| open.last_byte_at >= demand.since && !open.has_stalled(demand))
+            .min_by_key(|open| open.streams);
+        if let Some(open) = fitting {
+            return SharedChoice::On(open.id);
         }
+        if server.connections.len() < self.connections_max {
+            return SharedChoice::New;
+        }
+        let any = roomy().min_by_key(|open| (open.has_stalled(demand), open.streams));
+        any.map_or(SharedChoice::Full, |open| SharedChoice::On(open.id))
     }
 
     /// Adds a connection whose connect was begun.
     pub fn add(&mut self, server: usize, id: T) {
         if let Some(server) = self.servers.get_mut(server) {
             let streams_max = server.streams_max;
-            let open = Connection { id, streams: 0, streams_max, last_byte_at: Moment::NEVER };
+            let (last_byte_at, stall) = (Moment::NEVER, Stall::NONE);
+            let open = Connection { id, streams: 0, streams_max, last_byte_at, stall };
             server.connections.push(open);
         }
     }
@@ -158,6 +202,13 @@ impl<T: Copy + PartialEq> SharedConnections<T> {
         }
     }
 
+    /// Records since when the connection sends nothing.
+    pub fn note_stall(&mut self, server: usize, id: T, stall: Stall) {
+        if let Some(open) = self.find(server, id) {
+            open.stall = stall;
+        }
+    }
+
     /// Records how many requests the server takes on the connection; `None` if it announces no limit.
     pub fn note_limit(&mut self, server: usize, id: T, streams_max: Option<u32>) {
         let most = streams_max.unwrap_or(u32::MAX).min(self.streams_max);
@@ -180,7 +231,9 @@ impl<T: Copy + PartialEq> SharedConnections<T> {
     /// Whether no connection to `server` takes another request and no other connection may be opened.
     #[must_use]
     pub fn is_full(&self, server: usize) -> bool {
-        matches!(self.choose(server, Moment::ZERO), SharedChoice::Full)
+        let Some(server) = self.servers.get(server) else { return false };
+        let may_open = server.speaks_http1 || server.connections.len() < self.connections_max;
+        !may_open && !server.connections.iter().any(Connection::has_room)
     }
 
     /// The connections to `server`, with the number of their requests. For tests.
@@ -200,6 +253,10 @@ mod tests {
 
     const fn at(seconds: u64) -> Moment {
         Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    const fn demand(since: Moment) -> Demand {
+        Demand { since, now: at(10), has_body: false }
     }
 
     fn opened(connections: &[(u32, u32)]) -> SharedConnections<u32> {
@@ -224,7 +281,7 @@ mod tests {
             (&[(1, 10), (2, 10), (3, 10)], SharedChoice::Full),
         ] {
             let shared = opened(connections);
-            assert_eq!(shared.choose(0, Moment::ZERO), expected, "{connections:?}");
+            assert_eq!(shared.choose(0, &demand(Moment::ZERO)), expected, "{connections:?}");
             assert_eq!(shared.is_full(0), expected == SharedChoice::Full);
         }
     }
@@ -232,34 +289,63 @@ mod tests {
     #[test]
     fn request_whose_attempt_failed_avoids_connections_not_heard_since() {
         let mut shared = opened(&[(1, 0), (2, 5)]);
-        assert_eq!(shared.choose(0, at(5)), SharedChoice::On(1));
-        assert_eq!(shared.choose(0, at(6)), SharedChoice::New);
+        assert_eq!(shared.choose(0, &demand(at(5))), SharedChoice::On(1));
+        assert_eq!(shared.choose(0, &demand(at(6))), SharedChoice::New);
         shared.note_heard(0, 2, at(7));
-        assert_eq!(shared.choose(0, at(6)), SharedChoice::On(2));
+        assert_eq!(shared.choose(0, &demand(at(6))), SharedChoice::On(2));
         shared.add(0, 3);
-        assert_eq!(shared.choose(0, at(8)), SharedChoice::On(3), "it is being opened");
+        assert_eq!(shared.choose(0, &demand(at(8))), SharedChoice::On(3), "it is being opened");
         assert!(shared.remove(0, 3) && !shared.remove(0, 3));
         let shared = opened(&[(1, 0), (2, 5), (3, 1)]);
         assert_eq!(
-            shared.choose(0, at(6)),
+            shared.choose(0, &demand(at(6))),
             SharedChoice::On(1),
             "no other connection may be opened"
         );
     }
 
     #[test]
+    fn stalled_connection_gets_a_request_only_if_there_is_no_other() {
+        let output = Stall { output_at: at(9), ..Stall::NONE };
+        let window = Stall { window_at: at(9), ..Stall::NONE };
+        let moment = Stall { output_at: at(10), window_at: at(10) };
+        let (get, post) = (demand(Moment::ZERO), Demand { has_body: true, ..demand(Moment::ZERO) });
+        for (connections, stall, demand, expected) in [
+            (&[(1, 0), (2, 5)][..], output, get, SharedChoice::On(2)),
+            (&[(1, 0), (2, 5)], window, get, SharedChoice::On(1)),
+            (&[(1, 0), (2, 5)], window, post, SharedChoice::On(2)),
+            (&[(1, 0), (2, 5)], moment, post, SharedChoice::On(1)),
+            (&[(1, 0)], output, get, SharedChoice::New),
+            (&[(1, 0), (2, 10)], output, get, SharedChoice::New),
+            (&[(1, 0), (2, 10), (3, 10)], output, get, SharedChoice::On(1)),
+            (&[(1, 0), (2, 9), (3, 10)], output, get, SharedChoice::On(2)),
+        ] {
+            let mut shared = opened(connections);
+            shared.note_stall(0, 1, stall);
+            assert_eq!(shared.choose(0, &demand), expected, "{connections:?} {stall:?}");
+            assert!(!shared.is_full(0));
+            shared.note_stall(0, 1, Stall::NONE);
+            assert_eq!(shared.choose(0, &demand), SharedChoice::On(1));
+        }
+    }
+
+    #[test]
     fn stated_limit_holds_at_once_and_for_later_connections() {
         let mut shared = opened(&[(1, 2)]);
         shared.note_limit(0, 1, Some(2));
-        assert_eq!(shared.choose(0, Moment::ZERO), SharedChoice::New);
+        assert_eq!(shared.choose(0, &demand(Moment::ZERO)), SharedChoice::New);
         shared.add(0, 2);
         (0..2).for_each(|_| shared.note_start(0, 2));
-        assert_eq!(shared.choose(0, Moment::ZERO), SharedChoice::New, "the limit is assumed");
+        assert_eq!(
+            shared.choose(0, &demand(Moment::ZERO)),
+            SharedChoice::New,
+            "the limit is assumed"
+        );
         shared.note_limit(0, 2, None);
         shared.note_end(0, 1);
-        assert_eq!(shared.choose(0, Moment::ZERO), SharedChoice::On(1));
+        assert_eq!(shared.choose(0, &demand(Moment::ZERO)), SharedChoice::On(1));
         shared.note_limit(0, 1, Some(0));
-        assert_eq!(shared.choose(0, Moment::ZERO), SharedChoice::On(2));
+        assert_eq!(shared.choose(0, &demand(Moment::ZERO)), SharedChoice::On(2));
         assert_eq!(shared.connections(0).collect::<Vec<_>>(), [(1, 1), (2, 2)]);
     }
 
@@ -283,8 +369,8 @@ mod tests {
     fn server_that_chose_http1_gets_a_connection_for_each_request() {
         let mut shared = opened(&[(1, 0)]);
         shared.note_protocol(0, true);
-        assert_eq!(shared.choose(0, Moment::ZERO), SharedChoice::New);
+        assert_eq!(shared.choose(0, &demand(Moment::ZERO)), SharedChoice::New);
         shared.note_protocol(0, false);
-        assert_eq!(shared.choose(0, Moment::ZERO), SharedChoice::On(1));
+        assert_eq!(shared.choose(0, &demand(Moment::ZERO)), SharedChoice::On(1));
     }
 }

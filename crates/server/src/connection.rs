@@ -293,7 +293,7 @@ impl Downstream {
     pub(crate) fn held_input_bytes(&self) -> usize {
         match &self.carrier {
             ClientCarrier::Http1(http1) => http1.input.len(),
-            ClientCarrier::Http2(_) => 0,
+            ClientCarrier::Http2(http2) => http2.postponed_bytes(),
             ClientCarrier::Tcp(tcp) => tcp.input.len(),
         }
     }

@@ -421,6 +421,7 @@ impl Worker {
             assert!(!http2.is_gathering(), "output is gathered after the end of the turn");
             listed += http2.streams().len();
             http2.check_streams_max();
+            http2.check_streams();
             for &id in http2.streams() {
                 let Some(stream) = self.http2_clients.get(id) else {
                     panic!("{id:?} does not exist")
@@ -569,6 +570,7 @@ impl Worker {
             if let ServerCarrier::Http2(http2) = &up.carrier {
                 attached += usize::from(!http2.is_idle());
                 assert!(!http2.is_gathering(), "requests are gathered after the end of the turn");
+                http2.check_streams();
                 for &stream in http2.streams() {
                     let exchange = self.http2_servers.exchange(stream);
                     let exchange = exchange.and_then(|id| self.exchanges.find(id));

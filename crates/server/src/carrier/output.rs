@@ -2,7 +2,7 @@
 //! In: the pending output of a connection, its timeout. Out: whether producers must pause; the time of the next check.
 //! Never: gives up a peer that takes any byte within the timeout, however little the kernel reports.
 
-use tidegate_base::limits::OUTPUT_PAUSE_BYTES;
+use tidegate_base::limits::{INPUT_PAUSE_BYTES, OUTPUT_PAUSE_BYTES};
 use tidegate_base::{Moment, Span};
 use tidegate_reactor::{OutputProgress, Reactor, SockId};
 
@@ -13,6 +13,16 @@ pub(crate) fn is_blocked<R: Reactor>(reactor: &mut R, sock: SockId) -> bool {
     }
     reactor.flush(sock);
     reactor.output_pending(sock) > 0
+}
+
+/// Whether `sock` has so much output that no more of its peer's requests must be handled. Bodies of responses, which
+/// pause earlier, do not reach this.
+pub(crate) fn is_flooded<R: Reactor>(reactor: &mut R, sock: SockId) -> bool {
+    if reactor.output_pending(sock) < INPUT_PAUSE_BYTES {
+        return false;
+    }
+    reactor.flush(sock);
+    reactor.output_pending(sock) >= INPUT_PAUSE_BYTES
 }
 
 /// How often blocked output is checked within its timeout.

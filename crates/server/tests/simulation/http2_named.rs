@@ -4,12 +4,13 @@
 //! Invariant of all attacks: the victims' requests succeed, and the attacker's connection ends.
 
 use tidegate_base::Span;
-use tidegate_wire::http2::ErrorCode;
 use tidegate_wire::http2::frame::{
     END_HEADERS, END_STREAM, FrameKind, encode_ping, encode_reset, encode_settings,
     encode_window_update,
 };
+use tidegate_wire::http2::{Config, ErrorCode};
 
+use crate::host::Host;
 use crate::speaker::{Speaker, encode_frame, encode_headers, encode_hello};
 use crate::stage::{OK, Scene, scene};
 
@@ -373,6 +374,99 @@ fn dripping_heads_end_with_the_head_timeout() {
             victim.hello(stage);
         }
         assert_eq!(stage.counters().head_timeouts.load(), 1);
+    });
+}
+
+#[test]
+fn dripping_heads_end_with_the_head_timeout_while_another_stream_is_open() {
+    let listener = "h2c = true\ntimeouts = { head = \"5s\", body = \"1h\" }\n";
+    scene().listener(listener).run(|stage| {
+        let mut attacker = Speaker::raw(stage);
+        encode_headers(&mut attacker.out, 1, &POST, END_HEADERS);
+        attacker.pump(stage.net.now());
+        let origin = stage.accept();
+        // Between header blocks, the connection has time.
+        stage.pass(Span::from_secs(10));
+        assert!(!attacker.is_over());
+        encode_headers(&mut attacker.out, 3, &POST, 0);
+        attacker.pump(stage.net.now());
+        let start = stage.net.now();
+        while !attacker.is_over() {
+            encode_frame(&mut attacker.out, FrameKind::Continuation, 0, 3, b"");
+            attacker.pump(stage.net.now());
+            stage.pass(Span::from_secs(1));
+        }
+        assert!(stage.net.now().since(start) <= Span::from_secs(8));
+        assert_eq!(stage.counters().head_timeouts.load(), 1);
+        drop(origin);
+    });
+}
+
+/// The head of a request whose response has no body, and so needs no window.
+fn encode_head_request(out: &mut Vec<u8>, stream: u32) {
+    let fields: [(&[u8], &[u8]); 4] = [
+        (b":method", b"HEAD"),
+        (b":scheme", b"http"),
+        (b":authority", b"a"),
+        (b":path", b"/hello"),
+    ];
+    encode_headers(out, stream, &fields, END_HEADERS | END_STREAM);
+}
+
+#[test]
+fn client_that_sends_requests_and_does_not_read_fills_no_memory() {
+    scene().listener(PATIENT).run(|stage| {
+        let mut client = Speaker::raw(stage);
+        let mut last = 0;
+        for _ in 0..500 {
+            while client.out.len() < STEP_BYTES {
+                last = if last == 0 { 1 } else { last + 2 };
+                encode_head_request(&mut client.out, last);
+            }
+            let sent = client.peer.send(&client.out);
+            client.out.drain(..sent);
+            stage.turn();
+            stage.net.advance_by(Span::from_millis(1));
+        }
+        stage.assert_bounded();
+        assert!(client.out.len() >= STEP_BYTES, "the worker still receives");
+        // Once the client reads, all of its requests are served.
+        let mut responses = 0;
+        stage.until(|stage| {
+            client.pump(stage.net.now());
+            assert!(!client.is_over());
+            let frames = core::mem::take(&mut client.frames);
+            responses += frames.iter().filter(|(kind, ..)| *kind == FrameKind::Headers).count();
+            (responses as u32 == last.div_ceil(2)).then_some(())
+        });
+        stage.assert_bounded();
+    });
+}
+
+#[test]
+fn interim_responses_for_a_client_that_does_not_read_fill_no_memory() {
+    const STREAMS: u32 = 50;
+    let pool = "h2c = true\ntimeouts = { response-head = \"1h\" }";
+    scene().listener(PATIENT).pool(pool).run(|stage| {
+        let mut client = Speaker::new(stage);
+        let streams: Vec<u32> = (0..STREAMS).map(|_| client.get("/p")).collect();
+        client.pump(stage.net.now());
+        let mut host = Host::accept(stage, Config::server());
+        host.until(stage, |host| (host.calls.len() as u32 == STREAMS).then_some(()));
+        for _ in 0..30 {
+            for at in 0..STREAMS {
+                host.head(2 * at + 1, 103, false, |fields| fields.field("link", &[b'x'; 3000]));
+            }
+            host.until(stage, |host| host.out.is_empty().then_some(()));
+        }
+        stage.assert_bounded();
+        for at in 0..STREAMS {
+            host.respond(stage.net.now(), 2 * at + 1, b"ok");
+        }
+        host.pump(stage.net.now());
+        for stream in streams {
+            assert_eq!(client.wait(stage, stream).body, b"ok");
+        }
     });
 }
 

@@ -8,7 +8,7 @@ use tidegate_wire::http2::frame::{
     END_HEADERS, END_STREAM, FrameKind, encode_goaway, encode_ping, encode_reset, encode_settings,
     encode_window_update,
 };
-use tidegate_wire::http2::{Config, ErrorCode};
+use tidegate_wire::http2::{Config, ErrorCode, FieldWriter};
 use tidegate_wire::tls::Version;
 
 use crate::host::Host;
@@ -630,7 +630,167 @@ fn attacks_of_servers_end_their_connection() {
         out.extend_from_slice(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
     });
     attack("unknown frames", |out| {
-        (0..300).for_each(|_| encode_frame(out, FrameKind::Unknown(0x20), 0, 0, b""));
+        (0..5000).for_each(|_| encode_frame(out, FrameKind::Unknown(0x20), 0, 0, b""));
+    });
+}
+
+/// Sends requests with large heads to a server that reads nothing, and cancels them.
+fn send_and_cancel(stage: &mut Stage) {
+    for _ in 0..20 {
+        let mut client = Speaker::new(stage);
+        for _ in 0..5 {
+            let streams: Vec<u32> = (0..20)
+                .map(|_| {
+                    client.request("GET", "/p", true, |fields| fields.field("x", &[b'x'; 8000]))
+                })
+                .collect();
+            stage.until(|stage| {
+                client.pump(stage.net.now());
+                client.out.is_empty().then_some(())
+            });
+            streams.into_iter().for_each(|stream| client.reset(stream));
+            client.pump(stage.net.now());
+            stage.turn();
+            stage.net.advance_by(Span::from_secs(2));
+        }
+    }
+}
+
+#[test]
+fn cancelled_requests_to_a_server_that_does_not_read_fill_no_memory() {
+    let pool = "h2c = true\nhttp2 = { connections-max = 1 }\nreuse = { idle-timeout = \"1h\" }\n\
+                timeouts = { response-head = \"1h\" }";
+    scene().listener("h2c = true").pool(pool).with_client(|stage, client| {
+        client.send(&get("/first"));
+        let mut host = accept_call(stage);
+        host.respond(stage.net.now(), 1, b"ok");
+        host.pump(stage.net.now());
+        stage.receive_until(&client, "ok");
+        send_and_cancel(stage);
+        stage.assert_bounded();
+        let client = stage.dial();
+        client.send(&get("/last"));
+        stage.pass(Span::from_millis(500));
+        assert!(stage.try_accept().is_none(), "no other connection may be opened");
+        // The server reads again.
+        let stream = host.until(stage, |host| {
+            let call = host.calls.iter().find(|(_, call)| call.line == "GET /last");
+            call.map(|(&stream, _)| stream)
+        });
+        host.respond(stage.net.now(), stream, b"ok");
+        host.pump(stage.net.now());
+        assert_status(200, &stage.receive_until(&client, "ok"));
+    });
+}
+
+#[test]
+fn request_avoids_a_connection_whose_server_does_not_read() {
+    h2c().socks_max(1000).run(|stage| {
+        let mut client = Speaker::new(stage);
+        let first = client.get("/first");
+        client.pump(stage.net.now());
+        let mut host = accept_call(stage);
+        host.respond(stage.net.now(), 1, b"ok");
+        host.pump(stage.net.now());
+        client.wait(stage, first);
+        // Nothing is read from now on: the heads fill the output.
+        let large = |fields: &mut FieldWriter<'_>| fields.field("x", &[b'x'; 8000]);
+        for _ in 0..90 {
+            client.request("GET", "/large", true, large);
+        }
+        stage.until(|stage| {
+            client.pump(stage.net.now());
+            client.out.is_empty().then_some(())
+        });
+        stage.pass(Span::from_millis(500));
+        assert!(stage.try_accept().is_none());
+        let stream = client.get("/other");
+        client.pump(stage.net.now());
+        let mut other = Host::accept(stage, Config::server());
+        let number = other.until(stage, |other| {
+            let call = other.calls.iter().find(|(_, call)| call.line == "GET /other");
+            call.map(|(&number, _)| number)
+        });
+        other.respond(stage.net.now(), number, b"other");
+        other.pump(stage.net.now());
+        assert_eq!(client.wait(stage, stream).body, b"other");
+        stage.assert_bounded();
+    });
+}
+
+#[test]
+fn upload_that_no_handler_reads_does_not_hold_up_other_uploads() {
+    let config = Config { stream_window: 1 << 20, connection_window: 65_535, ..Config::server() };
+    h2c().run(|stage| {
+        let mut client = Speaker::new(stage);
+        let stalled = client.request("POST", "/stalled", false, |_| {});
+        client.pump(stage.net.now());
+        let mut host = Host::accept(stage, config);
+        host.until(stage, |host| {
+            client.pump(host.now());
+            host.calls.get(&1).map(|_| ())
+        });
+        // No window is returned any more.
+        host.is_mute = true;
+        let body = vec![b'x'; 200_000];
+        let mut sent = 0;
+        host.until(stage, |host| {
+            sent += client.data_some(host.now(), stalled, &body[sent..], false);
+            client.pump(host.now());
+            (host.calls[&1].body.len() == 65_535).then_some(())
+        });
+        for _ in 0..50 {
+            sent += client.data_some(stage.net.now(), stalled, &body[sent..], false);
+            client.pump(stage.net.now());
+            stage.pass(Span::from_millis(10));
+        }
+        // A request without a body needs no window.
+        let get = client.get("/get");
+        client.pump(stage.net.now());
+        host.wait_call(stage, 3);
+        let post = client.request("POST", "/post", false, |_| {});
+        client.data(stage.net.now(), post, b"abc", true);
+        client.pump(stage.net.now());
+        let mut other = accept_call(stage);
+        assert_eq!(other.calls[&1].body, b"abc");
+        other.respond(stage.net.now(), 1, b"ok");
+        other.pump(stage.net.now());
+        assert_eq!(client.wait(stage, post).body, b"ok");
+        host.is_mute = false;
+        host.respond(stage.net.now(), 3, b"got");
+        host.pump(stage.net.now());
+        assert_eq!(client.wait(stage, get).body, b"got");
+    });
+}
+
+#[test]
+fn faults_of_one_response_leave_the_others_alone() {
+    h2c().run(|stage| {
+        let clients = [stage.dial(), stage.dial(), stage.dial()];
+        clients[0].send(&get("/good"));
+        let mut host = accept_call(stage);
+        clients[1].send(&get("/bad"));
+        host.wait_call(stage, 3);
+        host.head(1, 200, false, |fields| fields.field("content-length", b"4"));
+        host.head(3, 200, false, |_| {});
+        for _ in 0..300 {
+            encode_frame(&mut host.out, FrameKind::Data, 0, 3, b"");
+            encode_frame(&mut host.out, FrameKind::Unknown(0x20), 0, 3, b"");
+        }
+        host.until(stage, |host| host.goaway);
+        assert_eq!(host.goaway, Some(ErrorCode::NO_ERROR));
+        clients[2].send(&get("/later"));
+        let mut other = accept_call(stage);
+        other.respond(stage.net.now(), 1, b"later");
+        other.pump(stage.net.now());
+        assert_status(200, &stage.receive_until(&clients[2], "later"));
+        host.data(stage.net.now(), 1, b"good", true);
+        host.data(stage.net.now(), 3, b"bad", true);
+        host.pump(stage.net.now());
+        assert_status(200, &stage.receive_until(&clients[0], "good"));
+        assert_status(200, &stage.receive_until(&clients[1], "bad"));
+        host.until(stage, |host| host.is_over().then_some(()));
+        assert_eq!(stage.counters().upstream_faults.load(), 0);
     });
 }
 

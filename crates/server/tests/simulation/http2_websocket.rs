@@ -285,6 +285,29 @@ fn lost_connection_ends_its_tunnels_and_websockets() {
 }
 
 #[test]
+fn connection_closes_when_its_client_ends_it_without_ending_its_websockets() {
+    play("", |stage, mut client| {
+        let echo = client.connect("websocket", "/echo", false);
+        assert_eq!(status(stage, &mut client, echo), 200);
+        client.peer.finish();
+        stage.until(|_| {
+            drop(client.peer.receive());
+            client.is_over().then_some(())
+        });
+    });
+    play("", |stage, mut client| {
+        let (_, origin) = open_tunnel(stage, &mut client);
+        client.peer.finish();
+        stage.wait_finished(&origin);
+        origin.finish();
+        stage.until(|_| {
+            drop(client.peer.receive());
+            client.is_over().then_some(())
+        });
+    });
+}
+
+#[test]
 fn client_that_does_not_read_holds_its_tunnel_only() {
     const BYTES: usize = 3 << 20;
     play("", |stage, mut client| {

@@ -51,6 +51,9 @@ pub const STREAM_WINDOW_DEFAULT: u32 = WINDOW_INITIAL;
 pub const STREAM_WINDOW_CEILING_DEFAULT: u32 = 1024 * 1024;
 /// Default of the bytes by which the receive windows of one connection's streams may grow in total.
 pub const WINDOW_POOL_DEFAULT: u32 = 4 * 1024 * 1024;
+/// One stream grows by at most one of this many equal shares of the bytes that all streams have not taken. So each stream that
+/// stalls leaves most of the rest to the others.
+pub const WINDOW_POOL_SHARES: u32 = 4;
 /// Default of the connection's receive window. It is credited on receipt, because every stream bounds the bytes that its consumer
 /// holds; so it only limits the bytes in flight.
 pub const CONNECTION_WINDOW_DEFAULT: u32 = 16 * 1024 * 1024;

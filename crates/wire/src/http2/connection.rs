@@ -22,7 +22,8 @@ use super::fault::{ErrorCode, Fault, FaultKind};
 use super::flood::{Allowances, Cost};
 use super::flow::{ReceiveWindow, SendWindow, first_increment};
 use super::frame::{
-    PREFACE, encode_goaway, encode_ping, encode_reset, encode_settings, encode_window_update,
+    FrameKind, PREFACE, encode_goaway, encode_ping, encode_reset, encode_settings,
+    encode_window_update,
 };
 use super::hpack;
 use super::priority::Priority;
@@ -219,7 +220,7 @@ impl Connection {
             send: SendWindow::new(),
             receive: ReceiveWindow::new(connection_window),
             window_pool: config.window_pool,
-            allowances: Allowances::new(now),
+            allowances: Allowances::new(now, config.role),
             new_glitches: 0,
             reply_bytes: 0,
             unacknowledged: 0,
@@ -428,6 +429,12 @@ impl Connection {
         self.streams.len() == 0 && self.open_block.is_none() && !self.reader.is_inside_frame()
     }
 
+    /// Whether a header block has begun and is incomplete. Until it ends, the peer can send nothing else.
+    #[must_use]
+    pub fn is_inside_block(&self) -> bool {
+        self.open_block.is_some() || self.reader.is_inside_payload(FrameKind::Headers)
+    }
+
     /// Ends the connection with an error of this side. Open streams are lost.
     pub fn fail(&mut self, out: &mut Vec<u8>, code: ErrorCode) {
         self.end_with(out, code, "");
@@ -476,6 +483,10 @@ impl Connection {
     pub(super) fn add_stream(&mut self, id: u32, token: u64, expected: Expected) -> &mut Stream {
         let slot = self.streams.add(Stream::new(id, token, expected, self.config.stream_window));
         self.allowances.refund(Cost::Priority, super::flood::PRIORITIES_PER_REQUEST);
+        if self.config.role == Role::Client {
+            self.allowances.refund(Cost::Empty, super::flood::EMPTY_FRAMES_PER_RESPONSE);
+            self.allowances.refund(Cost::Unknown, super::flood::UNKNOWN_FRAMES_PER_RESPONSE);
+        }
         self.allowances.refund(Cost::WindowUpdate, super::flood::WINDOW_UPDATES_PER_FRAME);
         self.streams.slot_mut(slot)
     }

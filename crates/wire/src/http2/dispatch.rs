@@ -67,7 +67,7 @@ impl Connection {
                 check_connection_frame(head, head.length >= 4)?
             }
             FrameKind::Unknown(_) => {
-                self.allowances.charge(now, Cost::Unknown)?;
+                self.charge(now, Cost::Unknown, out)?;
                 Reading::Skipped
             }
         };
@@ -112,7 +112,7 @@ impl Connection {
         }
         self.receive.release(head.length as usize);
         let Some(stream) = self.streams.get_mut(id) else {
-            if !self.streams.was_reset(id) && !self.is_beyond_stop(id) {
+            if !self.streams.was_reset(id) && !self.is_excluded(id) {
                 self.charge_glitch(now, out)?;
                 self.reset_unknown(id, ErrorCode::STREAM_CLOSED, out)?;
             }
@@ -181,6 +181,12 @@ impl Connection {
     /// Whether the stream was opened after the last one that this side accepts.
     fn is_beyond_stop(&self, id: u32) -> bool {
         matches!(self.stop, Stop::Final(last) if id > last)
+    }
+
+    /// Whether a GOAWAY excludes the stream: that of this side, or that of a server.
+    fn is_excluded(&self, id: u32) -> bool {
+        let is_gone = !self.is_server() && self.peer_last.is_some_and(|last| id > last);
+        is_gone || self.is_beyond_stop(id)
     }
 
     /// Takes HEADERS.
@@ -306,7 +312,7 @@ impl Connection {
     ) -> Result<Option<Step<'a>>, FaultKind> {
         match head.kind {
             FrameKind::RstStream => {
-                self.take_reset(now, head.stream, ErrorCode(decode_u32(payload)))
+                self.take_reset(now, head.stream, ErrorCode(decode_u32(payload)), out)
             }
             FrameKind::Settings if head.has(ACK) => {
                 self.take_settings_ack(now, out)?;
@@ -331,6 +337,7 @@ impl Connection {
         now: Moment,
         id: u32,
         code: ErrorCode,
+        out: &mut Vec<u8>,
     ) -> Result<Option<Step<'a>>, FaultKind> {
         let is_blind = self.is_server() && self.opened.0 == now && id >= self.opened.1;
         let Some(stream) = self.remove_stream(id) else {
@@ -339,7 +346,7 @@ impl Connection {
                 self.allowances.charge(now, Cost::Reset)?;
                 self.allowances.charge(now, Cost::Reset)?;
             } else {
-                self.allowances.charge(now, Cost::Unknown)?;
+                self.charge(now, Cost::Unknown, out)?;
             }
             return Ok(None);
         };
@@ -360,12 +367,14 @@ impl Connection {
         self.allowances.charge(now, Cost::Settings)?;
         let before = self.peer.initial_window;
         let sender = if self.is_server() { Role::Client } else { Role::Server };
-        self.peer.apply(payload, sender)?;
+        let smallest_table = self.peer.apply(payload, sender)?;
         self.phase = Phase::Open;
         let initial = self.peer.initial_window;
         if initial > before && !self.streams.iter().all(|stream| stream.send.fits(initial)) {
             return Err(FaultKind::StreamWindowsOverflow);
         }
+        // The next block must state the smallest size, too (RFC 7541 section 4.2).
+        self.encoder.set_peer_table_limit(smallest_table);
         self.encoder.set_peer_table_limit(self.peer.header_table_bytes);
         self.count_reply(9)?;
         encode_settings_ack(out);

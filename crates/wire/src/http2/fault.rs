@@ -225,6 +225,7 @@ fault_kinds! {
     TooManyInterims Stream Limit ENHANCE_YOUR_CALM "too many interim responses",
     DataBeforeHead Stream Peer PROTOCOL_ERROR "DATA before the head of the response",
     DataWithoutBody Stream Peer PROTOCOL_ERROR "DATA in a response that has no body",
+    TrailersOfConnect Stream Peer PROTOCOL_ERROR "only DATA may follow CONNECT",
     TrailersWithoutEnd Stream Peer PROTOCOL_ERROR "trailers must end the stream",
     ResponseTooLarge Stream Limit ENHANCE_YOUR_CALM "the response head is larger than this side accepts",
     TrailersTooLarge Stream Limit ENHANCE_YOUR_CALM "the trailers are larger than this side accepts",

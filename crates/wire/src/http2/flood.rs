@@ -11,6 +11,7 @@
 //! reset.
 
 use super::bounds::DATA_BYTES_MAX;
+use super::connection::Role;
 use super::fault::FaultKind;
 use tidegate_base::Moment;
 
@@ -52,6 +53,17 @@ impl Cost {
         Self::Glitch,
         Self::TinySend,
     ];
+
+    /// How many are allowed at once, beyond which a shared connection is stopped gracefully. `None`: none are, because the action
+    /// concerns the connection as a whole.
+    const fn graceful(self) -> Option<u16> {
+        match self {
+            Self::Glitch => Some(GLITCHES_GRACEFUL),
+            Self::Empty => Some(EMPTY_FRAMES_MAX),
+            Self::Unknown => Some(UNKNOWN_FRAMES_MAX),
+            _ => None,
+        }
+    }
 
     /// How many are allowed at once, how many more per second, and the fault of a peer that needs more.
     const fn bounds(self) -> (u16, u16, FaultKind) {
@@ -97,6 +109,10 @@ pub const PRIORITIES_PER_REQUEST: u16 = 4;
 pub const EMPTY_FRAMES_MAX: u16 = 100;
 /// Further empty frames per second.
 pub const EMPTY_FRAMES_PER_SECOND: u16 = 10;
+/// Empty frames that each request to a server restores: servers send some without harm.
+pub const EMPTY_FRAMES_PER_RESPONSE: u16 = 8;
+/// Frames without effect that each request to a server restores.
+pub const UNKNOWN_FRAMES_PER_RESPONSE: u16 = 8;
 /// WINDOW_UPDATE frames at once, in addition to those that sent DATA frames allow. Each request restores some.
 pub const WINDOW_UPDATES_MAX: u16 = 1000;
 /// Further ones per second.
@@ -120,6 +136,9 @@ pub const GLITCHES_MAX: u16 = 200;
 pub const GLITCHES_GRACEFUL: u16 = 150;
 /// Harmless violations forgiven per second.
 pub const GLITCHES_PER_SECOND: u16 = 2;
+/// How many times as many violations and empty or unknown frames a server may send as a client. Its connection is stopped
+/// gracefully before that, so that its faults do not end the exchanges of several clients.
+pub const SERVER_PATIENCE: u16 = 20;
 /// DATA frames below `SEND_BYTES_MIN` that tiny windows of the peer may cause at once.
 pub const TINY_SENDS_MAX: u16 = 100;
 /// Further ones per second.
@@ -134,11 +153,16 @@ pub(super) struct Allowances {
     granted_updates: u32,
     /// The second up to which time has reduced `used`.
     second: u64,
+    /// The peer is a server: exchanges of several clients use the connection.
+    is_shared: bool,
 }
 
 impl Allowances {
-    pub(super) const fn new(now: Moment) -> Self {
-        Self { used: [0; COSTS], granted_updates: 0, second: now.as_nanos() / 1_000_000_000 }
+    /// The allowances of the peer of a side that has this role.
+    pub(super) const fn new(now: Moment, role: Role) -> Self {
+        let second = now.as_nanos() / 1_000_000_000;
+        let is_shared = matches!(role, Role::Client);
+        Self { used: [0; COSTS], granted_updates: 0, second, is_shared }
     }
 
     /// Charges one event.
@@ -147,6 +171,8 @@ impl Allowances {
     /// If its allowance is used up. Nothing is charged then.
     pub(super) fn charge(&mut self, now: Moment, cost: Cost) -> Result<(), FaultKind> {
         let (max, _, fault) = cost.bounds();
+        let is_patient = self.is_shared && cost.graceful().is_some();
+        let max = if is_patient { max * SERVER_PATIENCE } else { max };
         self.forgive(now);
         let used = &mut self.used[cost as usize];
         if *used >= max {
@@ -182,10 +208,13 @@ impl Allowances {
         self.used[cost as usize] = self.used[cost as usize].saturating_sub(count);
     }
 
-    /// How much of an allowance is used.
-    pub(super) fn used(&mut self, now: Moment, cost: Cost) -> u16 {
-        self.forgive(now);
-        self.used[cost as usize]
+    /// Whether so much of an allowance is used that the connection must be stopped gracefully.
+    pub(super) const fn is_excessive(&self, cost: Cost) -> bool {
+        let used = self.used[cost as usize];
+        match cost.graceful() {
+            Some(most) if self.is_shared || matches!(cost, Cost::Glitch) => used >= most,
+            _ => false,
+        }
     }
 
     /// Reduces the used allowance by the time that has passed.
@@ -213,7 +242,7 @@ mod tests {
 
     #[test]
     fn earlier_data_frames_grant_window_updates_up_to_a_bound() {
-        let mut allowances = Allowances::new(at(0));
+        let mut allowances = Allowances::new(at(0), Role::Server);
         let charged = |allowances: &mut Allowances| {
             (0..u32::MAX).take_while(|_| allowances.charge_window_update(at(0)).is_ok()).count()
                 as u32
@@ -233,13 +262,13 @@ mod tests {
     fn each_allowance_ends_at_its_bound_and_recovers_with_time() {
         for cost in Cost::ALL {
             let (max, per_second, fault) = cost.bounds();
-            let mut allowances = Allowances::new(at(1_000));
+            let mut allowances = Allowances::new(at(1_000), Role::Server);
             for _ in 0..max {
                 assert_eq!(allowances.charge(at(1_000), cost), Ok(()));
             }
             assert_eq!(allowances.charge(at(1_000), cost), Err(fault), "{cost:?}");
             // Time without events earns nothing beyond the bound.
-            let mut idle = Allowances::new(at(1_000));
+            let mut idle = Allowances::new(at(1_000), Role::Server);
             for _ in 0..max {
                 assert_eq!(idle.charge(at(9_000), cost), Ok(()));
             }
@@ -250,7 +279,25 @@ mod tests {
             assert_eq!(allowances.charge(at(1_001), cost), Err(fault), "{cost:?}");
             allowances.refund(cost, 1);
             assert_eq!(allowances.charge(at(1_001), cost), Ok(()));
-            assert_eq!(allowances.used(at(100_000), cost), 0);
+            allowances.forgive(at(100_000));
+            assert_eq!(allowances.used[cost as usize], 0);
+        }
+    }
+
+    #[test]
+    fn server_exceeds_the_graceful_bound_long_before_its_last_one() {
+        for (cost, graceful) in [
+            (Cost::Glitch, GLITCHES_GRACEFUL),
+            (Cost::Empty, EMPTY_FRAMES_MAX),
+            (Cost::Unknown, UNKNOWN_FRAMES_MAX),
+        ] {
+            let mut allowances = Allowances::new(at(0), Role::Client);
+            let (max, _, fault) = cost.bounds();
+            for count in 1..=max * SERVER_PATIENCE {
+                assert_eq!(allowances.charge(at(0), cost), Ok(()));
+                assert_eq!(allowances.is_excessive(cost), count >= graceful, "{cost:?} {count}");
+            }
+            assert_eq!(allowances.charge(at(0), cost), Err(fault));
         }
     }
 }

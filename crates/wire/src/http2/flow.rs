@@ -2,7 +2,7 @@
 //! In: lengths of DATA frames, increments, bytes that the consumer has taken. Out: the amounts that may be sent or received,
 //! increments to announce.
 //! Never: announces a window for bytes that the consumer still holds.
-//! Limits: `WINDOW_MAX`; a receive window grows up to the ceiling that the caller gives.
+//! Limits: `WINDOW_MAX`, `SEND_BYTES_MIN`, `SEND_BYTES_FLOOR`; a receive window grows up to the ceiling that the caller gives.
 //! Invariant of `ReceiveWindow`: `open + held + credit == target`.
 //!
 //! Backpressure: bytes of a stream are credited to the *connection* on receipt and to the *stream* only when its consumer
@@ -10,7 +10,7 @@
 //! consumer. The bytes that all consumers together may hold are bounded by the streams and their windows; windows grow only out
 //! of a pool that one connection's streams share.
 
-use super::bounds::{WINDOW_INITIAL, WINDOW_MAX};
+use super::bounds::{SEND_BYTES_FLOOR, SEND_BYTES_MIN, WINDOW_INITIAL, WINDOW_MAX};
 
 /// The number of bytes that may still be sent. The window of a stream is kept relative to the peer's initial window, so that a
 /// change of that setting costs nothing per stream.
@@ -102,6 +102,18 @@ impl ReceiveWindow {
         increment
     }
 
+    /// Shrinks the window of a consumer that does not keep up, by the bytes that it has taken since the last increment, to `floor`
+    /// at least. Returns by how much it shrank.
+    pub(super) fn shrink(&mut self, floor: u32) -> u32 {
+        if self.held <= self.target / 2 {
+            return 0;
+        }
+        let excess = self.credit.min(self.target.saturating_sub(floor));
+        self.credit -= excess;
+        self.target -= excess;
+        excess
+    }
+
     /// Doubles the window, if a whole window was received since it last grew and the consumer keeps up with it: the window limits
     /// the peer. Grows up to `ceiling` and by `room` at most. Returns by how much it grew.
     pub(super) fn grow(&mut self, ceiling: u32, room: u32) -> u32 {
@@ -114,6 +126,12 @@ impl ReceiveWindow {
         self.received = 0;
         growth
     }
+}
+
+/// The window that is worth a frame although more data waits. The windows of a peer with small initial windows may never be
+/// larger.
+pub(super) fn enough(initial_window: u32) -> usize {
+    (initial_window as usize / 2).clamp(SEND_BYTES_FLOOR, SEND_BYTES_MIN)
 }
 
 /// The first increment of the connection's receive window, which begins with `WINDOW_INITIAL` whatever the
@@ -159,6 +177,23 @@ mod tests {
         assert!(window.receive(50));
         window.release(1000);
         assert_eq!((window.held(), window.take_increment()), (0, 100));
+    }
+
+    #[test]
+    fn receive_window_shrinks_while_its_consumer_holds_most_of_it() {
+        let mut window = ReceiveWindow::new(100);
+        assert!(window.receive(100));
+        window.release(100);
+        assert_eq!((window.grow(1000, 1000), window.take_increment()), (100, 200));
+        assert!(window.receive(200));
+        assert_eq!(window.shrink(100), 0, "the peer may not have sent less");
+        window.release(60);
+        assert_eq!(window.shrink(100), 60);
+        window.release(60);
+        assert_eq!(window.shrink(100), 40, "not below the floor");
+        assert_eq!((window.held(), window.take_increment()), (80, 0));
+        window.release(80);
+        assert_eq!((window.shrink(100), window.take_increment()), (0, 100));
     }
 
     #[test]

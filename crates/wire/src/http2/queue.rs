@@ -8,6 +8,7 @@
 //! ids, before incremental ones. A client that never sends a priority does not mean that: by the default of the RFC, every
 //! response would wait for the previous one.
 
+use super::flow::enough;
 use super::table::{Slot, Streams};
 
 /// The streams that wait to send.
@@ -45,11 +46,13 @@ impl WriteQueue {
         connection_window: usize,
         uses_priorities: bool,
     ) -> Option<u32> {
+        // The peer may have lowered its initial window since a stream began to wait.
+        let enough = enough(initial_window);
         let mut best: Option<(usize, (u8, bool, u32))> = None;
         for (at, &slot) in self.waiting.iter().enumerate() {
             let Some(stream) = streams.at(slot) else { continue };
             let window = stream.send.available(initial_window).min(connection_window);
-            if window < usize::from(stream.wanted_window) {
+            if window < usize::from(stream.wanted_window).min(enough) {
                 continue;
             }
             let shares = stream.priority.incremental || !uses_priorities;

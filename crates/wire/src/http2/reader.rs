@@ -7,7 +7,7 @@
 //! Invariant: each call consumes all of the input or returns something.
 
 use super::fault::FaultKind;
-use super::frame::{FRAME_HEAD_BYTES, FrameHead, PADDED};
+use super::frame::{FRAME_HEAD_BYTES, FrameHead, FrameKind, PADDED};
 
 /// How the payload of a frame is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -159,6 +159,11 @@ impl FrameReader {
     /// Whether a frame is incomplete: at the end of the input that is a truncated frame.
     pub(super) const fn is_inside_frame(&self) -> bool {
         self.head_bytes > 0
+    }
+
+    /// Whether the head of a frame of this kind is complete, but its payload is not.
+    pub(super) fn is_inside_payload(&self, kind: FrameKind) -> bool {
+        self.stage != Stage::Head && self.current().kind == kind
     }
 
     /// The payload, once it is complete.

@@ -261,7 +261,8 @@ impl Connection {
             self.must_sweep = false;
             return None;
         };
-        self.streams.remember_closed(stream.id);
+        // The server may have sent frames on it before, or may still send some: they are ignored.
+        self.streams.remember_reset(stream.id);
         let (stream, token) = (stream.id, stream.token);
         Some(Step::Reset { stream, token, cause: ResetCause::GoneAway })
     }
@@ -277,7 +278,7 @@ impl Connection {
         let ends_stream = head.has(END_STREAM);
         let ends = piece.ends_frame && ends_stream;
         if piece.frame_bytes == Some(0) && !ends_stream {
-            self.allowances.charge(now, Cost::Empty)?;
+            self.charge(now, Cost::Empty, out)?;
         }
         let padding = if piece.ends_frame { self.reader.padding_bytes() } else { 0 };
         let Some(stream) = self.streams.get_mut(head.stream) else {
@@ -441,8 +442,11 @@ impl Connection {
         };
         let token = stream.token;
         let is_ended = stream.expected == Expected::Nothing;
+        // RFC 9113 section 8.5. A response that refuses CONNECT may have trailers.
+        let is_connect = stream.is_connect && self.config.role == Role::Server;
         let checked = match (scratch.fields.fault(), block.is_too_large, block.ends) {
             _ if is_ended => Err(FaultKind::FrameOnClosedStream),
+            _ if is_connect => Err(FaultKind::TrailersOfConnect),
             (Some(fault), ..) => Err(fault),
             (None, true, _) => Err(FaultKind::TrailersTooLarge),
             (None, false, false) => Err(FaultKind::TrailersWithoutEnd),
@@ -468,7 +472,8 @@ impl Connection {
         Ok(Event::Rejected { stream: id, fault: fault.into() })
     }
 
-    /// Resets a stream because of a fault of the peer (CVE-2025-8671).
+    /// Resets a stream because of a fault of the peer (CVE-2025-8671). A server can be at fault only once for each request of
+    /// this side, so that is not charged.
     pub(super) fn fail_stream<'a>(
         &mut self,
         now: Moment,
@@ -476,7 +481,9 @@ impl Connection {
         fault: FaultKind,
         out: &mut Vec<u8>,
     ) -> Result<Step<'a>, FaultKind> {
-        self.allowances.charge(now, Cost::Reset)?;
+        if self.is_server() {
+            self.allowances.charge(now, Cost::Reset)?;
+        }
         self.count_reply(13)?;
         let token = self.reset_stream(out, id, fault.code()).map_or(0, |stream| stream.token);
         Ok(Step::Reset { stream: id, token, cause: ResetCause::Fault(fault.into()) })
@@ -502,8 +509,19 @@ impl Connection {
         out: &mut Vec<u8>,
     ) -> Result<(), FaultKind> {
         self.new_glitches = self.new_glitches.saturating_add(1);
-        self.allowances.charge(now, Cost::Glitch)?;
-        if self.allowances.used(now, Cost::Glitch) >= super::flood::GLITCHES_GRACEFUL {
+        self.charge(now, Cost::Glitch, out)
+    }
+
+    /// Charges an action that concerns one stream. Before the connection ends, it is stopped gracefully if the action is harmless,
+    /// or if the peer is a server: the exchanges of other clients use the connection, too.
+    pub(super) fn charge(
+        &mut self,
+        now: Moment,
+        cost: Cost,
+        out: &mut Vec<u8>,
+    ) -> Result<(), FaultKind> {
+        self.allowances.charge(now, cost)?;
+        if self.allowances.is_excessive(cost) {
             self.stop(out);
         }
         Ok(())

@@ -1,16 +1,17 @@
 //! Sends messages: heads, data, trailers, resets, and credit for data that was consumed.
 //! In: messages of the caller. Out: frames appended to its output, or how much was accepted.
 //! Never: sends DATA beyond a window, or anything on a stream that has ended.
-//! Limits: `Config::output_pause_bytes`, `DATA_BYTES_MAX`, `SEND_BYTES_MIN`, `SEND_BYTES_FLOOR`.
+//! Limits: `Config::output_pause_bytes`, `DATA_BYTES_MAX`, `flow::enough`.
 //! Invariant: a stream whose data was not accepted completely is in the write queue, and `poll_writable`
 //! returns it once it can continue.
 
 use super::bounds::{
-    DATA_BYTES_MAX, SEND_BYTES_FLOOR, SEND_BYTES_MIN, STREAM_ID_MAX, WINDOW_INITIAL,
+    DATA_BYTES_MAX, SEND_BYTES_MIN, STREAM_ID_MAX, WINDOW_INITIAL, WINDOW_POOL_SHARES,
 };
 use super::connection::{Connection, Phase, Role};
 use super::fault::ErrorCode;
 use super::flood::Cost;
+use super::flow::enough;
 use super::frame::{END_STREAM, FrameHead, FrameKind, encode_window_update};
 use super::stream::{Expected, Stream};
 use super::writer::{FieldWriter, encode_block};
@@ -191,8 +192,7 @@ impl Connection {
         let Some(stream) = self.streams.get_mut(id) else { return 0 };
         let window = stream.send.available(initial_window).min(connection_window);
         stream.wanted_window = 1;
-        // The windows of a peer with small initial windows may never be larger.
-        let enough = (initial_window as usize / 2).clamp(SEND_BYTES_FLOOR, SEND_BYTES_MIN);
+        let enough = enough(initial_window);
         if window >= rest.len() || window >= enough {
             return window.min(rest.len()).min(DATA_BYTES_MAX);
         }
@@ -223,6 +223,12 @@ impl Connection {
         self.queue.pop(&mut self.streams, initial, window, self.uses_priorities)
     }
 
+    /// Whether the connection's window is closed, or nearly, so that all data must wait.
+    #[must_use]
+    pub fn is_window_closed(&self) -> bool {
+        self.send.available(WINDOW_INITIAL) < SEND_BYTES_MIN
+    }
+
     /// Resets a stream and returns its token. Data that was not sent is lost. `None` if the stream is gone.
     /// After a complete response to an incomplete request use `NO_ERROR`; the client keeps the response then
     /// (RFC 9113 section 8.1).
@@ -249,7 +255,12 @@ impl Connection {
         if stream.expected == Expected::Nothing {
             return;
         }
-        let growth = stream.receive.grow(ceiling, self.window_pool);
+        let returned = stream.receive.shrink(self.config.stream_window);
+        stream.grown -= returned;
+        self.window_pool += returned;
+        // Streams whose consumers stall later must not have taken all growth from the others.
+        let share = (self.window_pool + stream.grown) / WINDOW_POOL_SHARES;
+        let growth = stream.receive.grow(ceiling, share.saturating_sub(stream.grown));
         stream.grown += growth;
         self.window_pool -= growth;
         let increment = stream.receive.take_increment();

@@ -50,8 +50,10 @@ impl Settings {
         no_rfc7540_priorities: None,
     };
 
-    /// Applies the payload of a SETTINGS frame, which `sender` has sent. Unknown settings are ignored.
-    pub(super) fn apply(&mut self, payload: &[u8], sender: Role) -> Result<(), FaultKind> {
+    /// Applies the payload of a SETTINGS frame, which `sender` has sent. Unknown settings are ignored. Returns the smallest
+    /// `header_table_bytes` that was in force: the frame may contain several values, which apply one after the other (RFC 9113
+    /// section 6.5.3).
+    pub(super) fn apply(&mut self, payload: &[u8], sender: Role) -> Result<u32, FaultKind> {
         let (entries, rest) = payload.as_chunks::<6>();
         if !rest.is_empty() {
             return Err(FaultKind::FrameLengthInvalid);
@@ -60,11 +62,15 @@ impl Settings {
             return Err(FaultKind::TooManySettings);
         }
         let mut no_rfc7540_priorities = None;
+        let mut smallest_table = u32::MAX;
         for &[a, b, c, d, e, f] in entries {
             let value = u32::from_be_bytes([c, d, e, f]);
             match u16::from_be_bytes([a, b]) {
                 id::NO_RFC7540_PRIORITIES => no_rfc7540_priorities = Some(as_bool(value)?),
-                id => self.apply_entry(id, value, sender)?,
+                id => {
+                    self.apply_entry(id, value, sender)?;
+                    smallest_table = smallest_table.min(self.header_table_bytes);
+                }
             }
         }
         // RFC 9218 section 2.1: the value must not change after the first SETTINGS.
@@ -73,7 +79,7 @@ impl Settings {
             return Err(FaultKind::SettingInvalid);
         }
         self.no_rfc7540_priorities = Some(stated);
-        Ok(())
+        Ok(smallest_table.min(self.header_table_bytes))
     }
 
     fn apply_entry(&mut self, id: u16, value: u32, sender: Role) -> Result<(), FaultKind> {
@@ -169,7 +175,7 @@ mod tests {
         let mut settings = apply(&[(8, 1)], Role::Server).unwrap();
         assert_eq!(settings.apply(b"\0\x08\0\0\0\0", Role::Server), Err(FaultKind::SettingInvalid));
         let mut settings = apply(&[(3, 1)], Role::Client).unwrap();
-        assert_eq!(settings.apply(b"\0\x09\0\0\0\0", Role::Client), Ok(()));
+        assert!(settings.apply(b"\0\x09\0\0\0\0", Role::Client).is_ok());
         assert_eq!(
             settings.apply(b"\0\x09\0\0\0\x01", Role::Client),
             Err(FaultKind::SettingInvalid)

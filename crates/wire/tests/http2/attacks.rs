@@ -7,11 +7,11 @@ use tidegate_wire::http2::bounds::{
     CONTINUATIONS_MAX, INTERIMS_MAX, REPLY_BYTES_MAX, SETTINGS_ENTRIES_MAX,
 };
 use tidegate_wire::http2::flood::{
-    EMPTY_FRAMES_MAX, GLITCHES_GRACEFUL, GLITCHES_MAX, PINGS_MAX, PRIORITIES_MAX,
-    PRIORITIES_PER_REQUEST, RESETS_MAX, SETTINGS_MAX, UNKNOWN_FRAMES_MAX, WINDOW_UPDATES_MAX,
-    WINDOW_UPDATES_PER_FRAME,
+    EMPTY_FRAMES_MAX, EMPTY_FRAMES_PER_RESPONSE, GLITCHES_GRACEFUL, GLITCHES_MAX, PINGS_MAX,
+    PRIORITIES_MAX, PRIORITIES_PER_REQUEST, RESETS_MAX, SETTINGS_MAX, UNKNOWN_FRAMES_MAX,
+    WINDOW_UPDATES_MAX, WINDOW_UPDATES_PER_FRAME,
 };
-use tidegate_wire::http2::{Config, ErrorCode};
+use tidegate_wire::http2::{Config, ErrorCode, RequestLine};
 
 /// A server after the beginning of a connection.
 fn begun() -> Watch {
@@ -108,6 +108,83 @@ fn provoked_resets_end_the_connection() {
         assert_eq!((count, &fault[..]), (usize::from(RESETS_MAX), "fault ResetFlood"));
         assert!(watch.connection.open_streams() <= 1);
     }
+}
+
+#[test]
+fn trailers_of_connect_are_a_fault_of_the_client() {
+    let mut watch = Watch::new(Config { connect_protocol: true, ..Config::server() });
+    assert!(watch.feed(&Frames::client().0, usize::MAX));
+    watch.sent();
+    let connect = [
+        (":method", "CONNECT"),
+        (":protocol", "websocket"),
+        (":scheme", "http"),
+        (":authority", "a"),
+        (":path", "/"),
+    ];
+    let (count, fault) = repeats(&mut watch, 10_000, |n| {
+        let stream = 2 * n + 1;
+        Frames::new().headers(stream, 0, &connect).headers(stream, END_STREAM, &[("x", "y")])
+    });
+    assert_eq!((count, &fault[..]), (usize::from(RESETS_MAX), "fault ResetFlood"));
+    assert_eq!(watch.sent()[0], "rst 1 PROTOCOL_ERROR");
+    assert_eq!(watch.events[2], "reset 1 TrailersOfConnect");
+}
+
+#[test]
+fn faults_of_a_server_stop_the_connection_long_before_they_end_it() {
+    for (frames, graceful, fault) in [
+        (
+            (|| Frames::new().data(1, 0, b"")) as fn() -> Frames,
+            EMPTY_FRAMES_MAX,
+            "fault EmptyFrameFlood",
+        ),
+        (|| Frames::new().raw(0x20, 0, 0, b""), UNKNOWN_FRAMES_MAX, "fault UnknownFrameFlood"),
+        (|| Frames::new().reset(3, 0), UNKNOWN_FRAMES_MAX, "fault UnknownFrameFlood"),
+        (|| Frames::new().settings_ack(), GLITCHES_GRACEFUL, "fault GlitchFlood"),
+    ] {
+        let mut watch = Watch::client(&["GET", "GET"]);
+        let status = [(":status", "200")];
+        let begin = Frames::server().settings_ack();
+        let begin = begin.headers(1, 0, &status).headers(3, END_STREAM, &status);
+        assert!(watch.feed(&begin.0, 100));
+        watch.sent();
+        for count in 0..u32::from(graceful) {
+            assert!(!watch.connection.is_stopping(), "{fault} after {count}");
+            assert!(watch.feed(&frames().0, 100));
+        }
+        assert_eq!(watch.sent(), ["goaway 0 NO_ERROR"]);
+        assert_eq!(watch.connection.available_streams(), 0);
+        assert!(watch.feed(&Frames::new().data(1, 0, b"more").0, 100), "{:?}", watch.events);
+        assert_eq!(watch.events.last().unwrap(), "data 1:more");
+        let (_, ended) = repeats(&mut watch, 10_000, |_| frames());
+        assert_eq!(ended, fault);
+    }
+}
+
+#[test]
+fn malformed_responses_do_not_end_the_connection_of_others() {
+    let mut watch = Watch::client(&["GET"]);
+    assert!(watch.feed(&Frames::server().0, 100));
+    for n in 1..2_000 {
+        watch.connection.output_drained();
+        let line = RequestLine {
+            method: "GET",
+            scheme: "http",
+            authority: "a",
+            path: "/",
+            protocol: None,
+        };
+        let opened = watch.connection.send_request(&mut watch.out, 0, &line, true, |_| {});
+        assert_eq!(opened, Ok(2 * n + 1));
+        let mut frames = Frames::new().headers(2 * n + 1, 0, &[(":status", "200")]);
+        for _ in 0..EMPTY_FRAMES_PER_RESPONSE {
+            frames = frames.data(2 * n + 1, 0, b"");
+        }
+        frames = frames.headers(2 * n + 1, END_STREAM, &[("Upper", "case")]);
+        assert!(watch.feed(&frames.0, 1000), "{n}: {:?}", watch.events.last());
+    }
+    assert!(!watch.connection.is_stopping());
 }
 
 #[test]

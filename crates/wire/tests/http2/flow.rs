@@ -107,6 +107,23 @@ fn window_of_one_byte_is_used_but_not_forever() {
 }
 
 #[test]
+fn stream_that_waits_for_a_large_window_goes_on_after_the_peer_has_made_its_windows_small() {
+    let mut watch = responding(ROOMY, 1, &[(4, 2_048)]);
+    assert_eq!(watch.send(1, 5_000, false), Some(2_048));
+    for _ in 0..TINY_SENDS_MAX {
+        watch.feed(&Frames::new().window(1, 1).0, 100);
+        assert_eq!(watch.send(1, 5_000, false), Some(1));
+    }
+    watch.feed(&Frames::new().window(1, 1).0, 100);
+    assert_eq!(watch.send(1, 5_000, false), Some(0));
+    watch.feed(&Frames::new().settings(&[(4, 512)]).0, 100);
+    assert_eq!(watch.connection.poll_writable(&watch.out), None, "the window is negative");
+    watch.feed(&Frames::new().window(1, 2_047).0, 100);
+    assert_eq!(watch.connection.poll_writable(&watch.out), Some(1), "the window is 512");
+    assert_eq!(watch.send(1, 5_000, false), Some(512));
+}
+
+#[test]
 fn last_bytes_are_sent_once_the_window_holds_them() {
     let mut watch = responding(ROOMY, 1, &[(4, 1)]);
     for _ in 0..TINY_SENDS_MAX {
@@ -217,19 +234,57 @@ fn windows_grow_for_fast_consumers_out_of_a_shared_pool() {
     let config =
         Config { window_pool: 200_000, stream_window_ceiling: 1 << 20, ..Config::server() };
     let mut watch = receiving(config, 2);
-    let mut windows = [WINDOW as u64; 2];
+    let (mut windows, mut largest) = ([WINDOW; 2], [WINDOW; 2]);
     for _ in 0..20 {
         for (index, stream) in [1, 3].into_iter().enumerate() {
             for _ in 0..2 {
-                watch.feed(&data(stream, WINDOW / 2).0, 1 << 20);
-                watch.connection.release(&mut watch.out, stream, WINDOW / 2);
-                windows[index] += increments(&mut watch).1;
-                windows[index] -= WINDOW as u64 / 2;
+                windows[index] -= WINDOW / 2;
+                windows[index] += receive_and_release(&mut watch, stream);
+                largest[index] = largest[index].max(windows[index]);
             }
         }
     }
-    let grown = windows.iter().sum::<u64>() - 2 * WINDOW as u64;
-    assert!(grown > 100_000 && grown <= 200_000, "{windows:?}");
+    // A quarter of what is left.
+    assert_eq!(largest, [WINDOW + 50_000, WINDOW + 37_500]);
+}
+
+/// Receives half a window on a stream whose consumer takes it at once. Returns the increment of the window.
+fn receive_and_release(watch: &mut Watch, stream: u32) -> usize {
+    assert!(watch.feed(&data(stream, WINDOW / 2).0, 1 << 20));
+    watch.connection.release(&mut watch.out, stream, WINDOW / 2);
+    increments(watch).1 as usize
+}
+
+/// Receives on a stream whose consumer keeps up, until the window has grown. Then the consumer stalls, and holds the window.
+/// Returns how many bytes it holds.
+fn grow_and_stall(watch: &mut Watch, stream: u32) -> usize {
+    let mut window = WINDOW;
+    for _ in 0..100 {
+        window -= WINDOW / 2;
+        window += receive_and_release(watch, stream);
+    }
+    assert!(watch.feed(&data(stream, window).0, 1 << 20));
+    assert_eq!(watch.connection.unreleased_bytes(stream), window);
+    window
+}
+
+#[test]
+fn stalled_streams_leave_room_to_grow_and_return_it_when_they_drain() {
+    let mut watch = receiving(Config::server(), 10);
+    let stalled: Vec<u32> = (0..8).map(|n| 2 * n + 1).collect();
+    for &stream in &stalled {
+        grow_and_stall(&mut watch, stream);
+    }
+    let window = grow_and_stall(&mut watch, 17);
+    assert!(window > WINDOW, "{window} bytes while others stall");
+    for &stream in &stalled {
+        while watch.connection.unreleased_bytes(stream) > WINDOW / 2 {
+            watch.connection.release(&mut watch.out, stream, 1_000);
+        }
+    }
+    watch.out.clear();
+    let window = grow_and_stall(&mut watch, 19);
+    assert!(window > 7 * WINDOW, "{window} bytes after the others have drained");
 }
 
 #[test]

@@ -71,6 +71,46 @@ fn client_retries_what_the_server_did_not_process() {
 }
 
 #[test]
+fn late_frames_of_streams_that_the_server_excludes_are_ignored() {
+    let mut watch = Watch::client(&["GET"; 80]);
+    watch.feed(&Frames::server().goaway(1, 0).0, 100);
+    watch.events.clear();
+    watch.sent();
+    for stream in (3..160).step_by(2) {
+        let late = Frames::new()
+            .headers(stream, 0, &[(":status", "200")])
+            .data(stream, END_STREAM, b"late")
+            .reset(stream, 0);
+        assert!(watch.feed(&late.0, 100), "{stream}: {:?}", watch.events);
+    }
+    assert_eq!((watch.events.len(), watch.sent().len()), (0, 0));
+    assert!(watch.feed(&Frames::new().headers(1, END_STREAM, &[(":status", "200")]).0, 100));
+    assert_eq!(watch.events, ["response 1 70 200 end"]);
+}
+
+#[test]
+fn table_that_shrinks_and_grows_in_one_frame_is_emptied() {
+    let mut watch = Watch::new(Config { encoder_table_bytes: 4096, ..Config::server() });
+    watch.feed(&Frames::client().0, 100);
+    let mut block = |entries: &[(u16, u32)], stream: u32| {
+        watch.feed(&Frames::new().settings(entries).get(stream).0, 100);
+        watch.out.clear();
+        watch.connection.send_response(&mut watch.out, stream, 200, true, |fields| {
+            fields.field("x-often", b"the same value each time");
+        });
+        watch.out.split_off(9)
+    };
+    for stream in [1, 3, 5] {
+        block(&[], stream);
+    }
+    assert_eq!(block(&[], 7), [0x88, 0xbe], "the field is in the table");
+    let after = block(&[(1, 0), (1, 4096)], 9);
+    // RFC 7541 section 4.2: the smallest size, and then the final one.
+    assert_eq!(after[..4], [0x20, 0x3f, 0xe1, 0x1f], "{after:x?}");
+    assert!(!after.contains(&0xbe), "the table is empty: {after:x?}");
+}
+
+#[test]
 fn streams_max_can_be_lowered_while_streams_are_open() {
     let mut watch = begun();
     watch.feed(&Frames::new().get(1).get(3).get(5).0, 100);

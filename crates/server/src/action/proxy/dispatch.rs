@@ -11,7 +11,7 @@ use tidegate_gate::access::{Cause, Phase};
 use tidegate_gate::balance::Pick;
 use tidegate_gate::eject::is_failure;
 use tidegate_gate::retry::{self, FailedAttempt, FailurePoint};
-use tidegate_gate::shared_connections::SharedChoice;
+use tidegate_gate::shared_connections::{Demand, SharedChoice};
 use tidegate_reactor::{Reactor, Shortage, SockId};
 
 use crate::action::proxy::Failure;
@@ -402,7 +402,12 @@ impl Worker {
         let is_tcp = exchange.facts.is_tcp;
         let (to, pool) = (exchange.requester, exchange.pool);
         let needs_fresh = exchange.attempts.needs_fresh() || is_tcp;
-        let lost_at = exchange.attempts.lost_at();
+        let needs_window = exchange.facts.upgrades || exchange.request.has_body();
+        let demand = Demand {
+            since: exchange.attempts.lost_at(),
+            now: reactor.now(),
+            has_body: needs_window,
+        };
         let needs_http1 = exchange.attempts.needs_http1();
         let shares = self.settings.newest().pool(pool).may_speak_http2();
         if is_tcp && shares {
@@ -410,7 +415,7 @@ impl Worker {
             return Err(Shortage::Ports);
         }
         if shares && !needs_http1 {
-            match self.choose_shared(reactor, pool, server, lost_at) {
+            match self.choose_shared(reactor, pool, server, &demand) {
                 SharedChoice::On(sock) => return Ok(Found::Shared(sock)),
                 SharedChoice::Full => return Err(Shortage::Slots),
                 // The server may have chosen HTTP/1.1 for connections that are idle now.

@@ -67,6 +67,11 @@ impl StoredRequest {
         self.length
     }
 
+    /// Whether the request has a body, or may have one.
+    pub(crate) fn has_body(&self) -> bool {
+        !matches!(self.length, BodyLength::None | BodyLength::Length(0))
+    }
+
     /// Whether the request has arrived completely.
     pub(crate) fn is_done(&self) -> bool {
         self.is_done

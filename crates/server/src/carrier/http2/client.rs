@@ -10,7 +10,7 @@ use tidegate_gate::access::Cause;
 use tidegate_gate::grpc;
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http2::bounds::STREAMS_DEFAULT;
-use tidegate_wire::http2::{self, Connection, ErrorCode, Event, Request, Scratch};
+use tidegate_wire::http2::{self, Connection, ErrorCode, Event, Request, ResetCause, Scratch};
 use tidegate_wire::message::Method;
 
 use crate::action::Running;
@@ -19,7 +19,7 @@ use crate::carrier::http2::clients::{Arrival, Piece};
 use crate::carrier::http2::limits;
 use crate::carrier::http2::links::{GATHERED_BYTES_MAX, settle_client_later};
 use crate::carrier::http2::stream::{Connect, Http2Stream};
-use crate::carrier::output::{check_span, is_blocked, next_output_check};
+use crate::carrier::output::{check_span, is_blocked, is_flooded, next_output_check};
 use crate::connection::ClientCarrier;
 use crate::malformed::FaultPlace;
 use crate::record::{CLIENT_LEFT, SLOW_CLIENT};
@@ -46,11 +46,17 @@ pub(crate) struct Http2Client {
     pub(super) due_at: Moment,
     /// The time at which the last stream ended. `NEVER` while there is a stream.
     idle_since: Moment,
+    /// When the header block that has begun must have ended. `NEVER` between header blocks.
+    block_due_at: Moment,
     /// When a graceful stop becomes final although the client has not replied. `NEVER` without a stop, and once
     /// it is final.
     final_at: Moment,
     /// The client does not take the connection's output. It is checked next at `due_at` or before.
     pub(super) is_blocked: bool,
+    /// Received bytes that are decoded when the output has drained. Until then, nothing is received.
+    postponed: Vec<u8>,
+    /// Nothing is received, because the client does not take the output.
+    is_paused: bool,
     /// The client has ended its direction of the connection.
     has_finished: bool,
     /// `settle_http2` will be called for the connection.
@@ -67,8 +73,11 @@ impl Http2Client {
             streams: Vec::new(),
             due_at,
             idle_since: Moment::NEVER,
+            block_due_at: Moment::NEVER,
             final_at: Moment::NEVER,
             is_blocked: false,
+            postponed: Vec::new(),
+            is_paused: false,
             has_finished: false,
             is_settling: false,
             is_gathering: false,
@@ -89,9 +98,20 @@ impl Http2Client {
         self.is_gathering
     }
 
-    /// Whether no stream is open.
+    /// Whether no stream is open, and no request waits.
     pub(crate) fn is_idle(&self) -> bool {
-        self.streams.is_empty() && self.connection.open_streams() == 0
+        self.streams.is_empty() && self.connection.open_streams() == 0 && !self.is_paused
+    }
+
+    /// Bytes that were received and not decoded.
+    pub(crate) fn postponed_bytes(&self) -> usize {
+        self.postponed.len()
+    }
+
+    /// Checks that the protocol has no stream whose action is gone.
+    pub(crate) fn check_streams(&self) {
+        let open = self.connection.open_streams();
+        assert!(open == 0 || !self.streams.is_empty(), "{open} streams have no action");
     }
 
     /// Whether the client has ended its direction of the connection.
@@ -156,7 +176,21 @@ impl Worker {
         self.receive_http2(reactor, sock, bytes, &mut scratch);
         self.http2_clients.scratch = scratch;
         self.note_http2_glitches(reactor, sock);
+        self.limit_http2_block(reactor.now(), sock);
         self.settle_http2(reactor, sock);
+    }
+
+    /// Gives a header block that has begun the time of a head. Nothing else is received before its end.
+    fn limit_http2_block(&mut self, now: Moment, sock: SockId) {
+        let Some(down) = self.conns.downstream(sock) else { return };
+        let timeout = self.settings.of(down.era()).listener(down.listener).timeouts.head;
+        let ClientCarrier::Http2(http2) = &mut down.carrier else { return };
+        if !http2.connection.is_inside_block() || http2.is_paused {
+            http2.block_due_at = Moment::NEVER;
+            return;
+        }
+        http2.block_due_at = http2.block_due_at.min(now.after(timeout));
+        http2.due_at = http2.due_at.min(http2.block_due_at);
     }
 
     fn receive_http2<R: Reactor>(
@@ -172,6 +206,9 @@ impl Worker {
             http2.is_settling = true;
         }
         loop {
+            if is_flooded(reactor, sock) {
+                return self.postpone_http2_input(reactor, sock, input);
+            }
             // An event may have closed the connection.
             let Some(http2) = self.conns.http2_client(sock) else { return };
             let Some(out) = reactor.output(sock) else { return };
@@ -192,6 +229,28 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// Receives nothing until the output has drained: a client that sends requests and does not read would fill the memory with
+    /// responses, as those without a body need no window. Frames that the client sends while it does not read are not urgent:
+    /// windows and resets matter only once the output drains.
+    fn postpone_http2_input<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, input: &[u8]) {
+        let Some(http2) = self.conns.http2_client(sock) else { return };
+        http2.postponed.extend_from_slice(input);
+        http2.is_paused = true;
+        reactor.set_receiving(sock, false);
+    }
+
+    /// Continues to receive from a client that has taken the output.
+    fn resume_http2_input<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let Some(http2) = self.conns.http2_client(sock) else { return };
+        if !core::mem::take(&mut http2.is_paused) {
+            return;
+        }
+        let input = core::mem::take(&mut http2.postponed);
+        reactor.set_receiving(sock, true);
+        // This may pause it again.
+        self.http2_client_received(reactor, sock, &input);
     }
 
     /// Counts the harmless violations of a client, and bounds the graceful stop that many of them begin.
@@ -235,10 +294,15 @@ impl Worker {
                 let arrival = self.http2_clients.take_trailers(id_of(token), fields);
                 self.take_arrival(reactor, arrival, 0);
             }
-            Event::Reset { token, .. } => {
-                self.accounts.counters.client_aborts.add(1);
+            Event::Reset { token, cause, .. } => {
                 let to = Requester { sock, stream: id_of(token) };
-                self.blame(to, Cause::Client, CLIENT_LEFT);
+                if let ResetCause::Fault(fault) = cause {
+                    self.accounts.counters.requests_refused.add(1);
+                    self.blame(to, Cause::Refused, fault.reason());
+                } else {
+                    self.accounts.counters.client_aborts.add(1);
+                    self.blame(to, Cause::Client, CLIENT_LEFT);
+                }
                 self.drop_stream(reactor, to.stream);
             }
             Event::Rejected { fault, .. } => {
@@ -336,11 +400,6 @@ impl Worker {
             Arrival::Stale => {}
             Arrival::Unwanted(to) => self.release_window(reactor, to, bytes),
             Arrival::Waits(to) => self.resume_http2_stream(reactor, to),
-            Arrival::Forbidden(to) => {
-                self.accounts.counters.requests_refused.add(1);
-                self.blame(to, Cause::Refused, "trailers on a stream of a WebSocket");
-                self.reset_http2_stream(reactor, to, ErrorCode::PROTOCOL_ERROR);
-            }
         }
     }
 
@@ -461,6 +520,11 @@ impl Worker {
             } else if !stream.is_call
                 && (stream.has_request_ended || !self.needs_whole_body(running))
             {
+                // An action that switches the stream later is notified then.
+                let awaits_switch = stream.connect == Connect::Requested;
+                if let Some(stream) = self.http2_clients.get_mut(id) {
+                    stream.has_request_ended |= awaits_switch;
+                }
                 self.client_half_closed(reactor, running);
             } else {
                 self.accounts.counters.client_aborts.add(1);
@@ -510,6 +574,7 @@ impl Worker {
         }
         self.http2_clients.put_list(list);
         self.settle_http2(reactor, sock);
+        self.resume_http2_input(reactor, sock);
     }
 
     /// Sends as much as the windows and the output allow, and sets the deadline of the connection. Called after anything has
@@ -526,7 +591,9 @@ impl Worker {
         let ClientCarrier::Http2(http2) = &mut down.carrier else { return };
         http2.is_settling = false;
         let is_idle = http2.is_idle();
-        if http2.connection.is_finished() || (http2.has_finished && is_idle) {
+        // All that the streams have sent is in the output, and nothing more of the client arrives.
+        let is_answered = http2.has_finished && http2.streams.is_empty();
+        if http2.connection.is_finished() || is_answered {
             return self.close_client(reactor, sock);
         }
         let now = reactor.now();
@@ -664,7 +731,10 @@ impl Worker {
                 http2.connection.stop_now(out);
             }
         }
-        http2.due_at = http2.due_at.min(http2.final_at);
+        if http2.block_due_at <= now {
+            return self.refuse_slow_block(reactor, sock);
+        }
+        http2.due_at = http2.due_at.min(http2.final_at).min(http2.block_due_at);
         if http2.is_idle() {
             return self.idle_http2_due(reactor, sock);
         }
@@ -680,6 +750,19 @@ impl Worker {
         }
         self.http2_clients.put_list(list);
         self.settle_http2(reactor, sock);
+    }
+
+    /// A header block has not ended in time.
+    fn refuse_slow_block<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        self.accounts.counters.head_timeouts.add(1);
+        self.blame_connection(sock, Cause::ClientTimeout, "timed out reading the request head");
+        if let Some(http2) = self.conns.http2_client(sock)
+            && let Some(out) = reactor.output(sock)
+        {
+            http2.connection.fail(out, ErrorCode::ENHANCE_YOUR_CALM);
+        }
+        self.drop_client(reactor, sock);
+        reactor.close(sock);
     }
 
     /// The deadline of a connection without streams expired.

@@ -50,8 +50,6 @@ pub(super) enum Arrival {
     Stale,
     /// The action of this stream takes no more of the request.
     Unwanted(Requester),
-    /// The client may not send this on the stream.
-    Forbidden(Requester),
     /// They wait for the action of this stream.
     Waits(Requester),
 }
@@ -243,10 +241,6 @@ impl Http2Clients {
     pub(super) fn take_trailers(&mut self, id: Id<Http2Stream>, fields: Fields<'_>) -> Arrival {
         let Some(stream) = self.streams.get_mut(id) else { return Arrival::Stale };
         let to = Requester { sock: stream.sock, stream: id };
-        if stream.connect != Connect::No {
-            // RFC 9113 section 8.5: only DATA may follow CONNECT.
-            return Arrival::Forbidden(to);
-        }
         stream.has_request_ended = true;
         for field in fields {
             tidegate_wire::http1::encode_field(
@@ -470,7 +464,8 @@ impl Http2Clients {
         if !stream.is_released || stream.is_behind() {
             return false;
         }
-        if !stream.has_request_ended
+        // The end of the connection has ended the input of a switched stream, but not the stream of the protocol.
+        if (!stream.has_request_ended || stream.connect != Connect::No)
             && let Some((http2, out)) = links.client(to.sock)
         {
             http2.connection.reset(out, stream.number, ErrorCode::NO_ERROR);

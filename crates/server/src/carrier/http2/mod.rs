@@ -13,6 +13,7 @@
 //! - `servers.rs`: the owner of the streams to all servers; its methods return what concerns exchanges
 //! - `server_stream.rs`: one stream of such a connection: the data that its client or its server does not read yet
 //! - `server_tunnel.rs`: tunnels to servers (RFC 8441), which WebSockets need
+//! - `stall.rs`: connections to servers that send nothing
 //! - `request.rs`: requests of the action `proxy`, sent on a stream
 //!
 //! In: bytes and events of connections; messages. Out: messages; frames.
@@ -30,5 +31,6 @@ pub(crate) mod server;
 pub(crate) mod server_stream;
 mod server_tunnel;
 pub(crate) mod servers;
+mod stall;
 pub(crate) mod stream;
 mod switched;

@@ -4,7 +4,7 @@
 //! Never: sends a request in another form than the stored one; sends a connection-specific field (RFC 9113 section 8.2.2).
 
 use tidegate_base::{Id, Moment};
-use tidegate_gate::shared_connections::SharedChoice;
+use tidegate_gate::shared_connections::{Demand, SharedChoice};
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http2::ErrorCode;
 
@@ -18,16 +18,15 @@ use crate::worker::Worker;
 /// Connections for requests.
 impl Worker {
     /// Finds an HTTP/2 connection for a request to `server`. A connection that turns out to be closed is removed.
-    /// `since`: see `SharedConnections::choose`.
     pub(crate) fn choose_shared<R: Reactor>(
         &mut self,
         reactor: &mut R,
         pool: u16,
         server: usize,
-        since: Moment,
+        demand: &Demand,
     ) -> SharedChoice<SockId> {
         loop {
-            let place = self.pools[usize::from(pool)].shared.choose(server, since);
+            let place = self.pools[usize::from(pool)].shared.choose(server, demand);
             let SharedChoice::On(sock) = place else { return place };
             let Some(http2) = self.conns.http2_server(sock) else {
                 self.note_bug(reactor, sock);

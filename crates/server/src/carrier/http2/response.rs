@@ -12,6 +12,7 @@ use tidegate_wire::message::{ResponseHead, Version};
 use crate::action::Running;
 use crate::answer::{Answer, Head};
 use crate::carrier::Progress;
+use crate::carrier::output::is_blocked;
 use crate::requester::Requester;
 use crate::worker::Worker;
 
@@ -104,6 +105,10 @@ impl Worker {
         to: Requester,
         interim: &ResponseHead<'_>,
     ) {
+        if interim.status != 100 && is_blocked(reactor, to.sock) {
+            // The client does not read, and may do without it.
+            return;
+        }
         let Some(stream) = self.http2_clients.get_mut(to.stream) else { return };
         stream.awaits_continue &= interim.status != 100;
         let filters = self.settings.of(stream.era).handlings.filters(stream.filters, b"");

@@ -7,6 +7,7 @@
 //! pool's `shared` until it takes no more requests.
 
 use tidegate_base::{Id, Moment, Span};
+use tidegate_gate::shared_connections::Stall;
 use tidegate_reactor::{CloseReason, Reactor, SockId};
 use tidegate_wire::http2::{self, Connection, Event, ResetCause, Scratch};
 use tidegate_wire::message::{Fields, ResponseHead};
@@ -19,6 +20,7 @@ use crate::carrier::http2::links::{GATHERED_BYTES_MAX, settle_server_later};
 use crate::carrier::http2::server_stream::ServerStream;
 use crate::carrier::http2::server_tunnel::ConnectSupport;
 use crate::carrier::http2::servers::{HeadArrival, Opening};
+use crate::carrier::output::is_blocked;
 use crate::connection::ServerCarrier;
 use crate::malformed::FaultPlace;
 use crate::responder::Responder;
@@ -77,6 +79,8 @@ pub(crate) struct Http2Server {
     pub(super) idle_since: Moment,
     /// The connection takes no more requests, and closes after those that it has.
     is_retired: bool,
+    /// Since when nothing is sent, as its pool's `shared` knows.
+    pub(super) stall: Stall,
     /// `settle_http2_server` will be called for the connection.
     pub(super) is_settling: bool,
     /// `send_gathered_requests` will be called for the connection at the end of the turn.
@@ -97,6 +101,7 @@ impl Http2Server {
             due_at: Moment::NEVER,
             idle_since: Moment::NEVER,
             is_retired: false,
+            stall: Stall::NONE,
             is_settling: false,
             is_gathering: false,
         }
@@ -132,6 +137,12 @@ impl Http2Server {
     pub(crate) fn take_streams(&mut self) -> Vec<Id<ServerStream>> {
         self.waiting.clear();
         core::mem::take(&mut self.streams)
+    }
+
+    /// Checks that the protocol has no stream whose exchange is gone.
+    pub(crate) fn check_streams(&self) {
+        let open = self.connection.open_streams();
+        assert!(open == 0 || !self.streams.is_empty(), "{open} streams have no exchange");
     }
 
     /// Whether another stream may be opened now. One request is sent without a wait for the server's SETTINGS; with
@@ -761,20 +772,26 @@ impl Worker {
         sock: SockId,
     ) {
         let Some(http2) = self.conns.http2_server(sock) else { return };
-        if reactor.output_pending(sock) > 0 && !http2.is_connecting() && !reactor.is_guarded(sock) {
+        let may_send = !http2.is_connecting() && !reactor.is_guarded(sock);
+        if reactor.output_pending(sock) > 0 && may_send {
             reactor.flush(sock);
         }
-        if reactor.output_pending(sock) == 0 {
+        let pending = reactor.output_pending(sock);
+        if pending == 0 {
             // Most output is taken at once, and then no completion reports that.
             http2.connection.output_drained();
         }
+        let now = reactor.now();
+        self.note_server_output(now, sock, if may_send { pending } else { 0 });
     }
 
-    /// Opens the streams that wait, as far as the server allows.
+    /// Opens the streams that wait, as far as the server allows. While the server does not take the output, they wait: a stream
+    /// that ended early would leave its head in the output, and give its place to another one.
     fn open_waiting<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         while let Some(http2) = self.conns.http2_server(sock)
             && !http2.waiting.is_empty()
             && http2.may_open()
+            && !is_blocked(reactor, sock)
         {
             let Some(&id) = http2.waiting.first() else { return };
             let connects = self.http2_servers.get(id).is_some_and(ServerStream::is_connect);
