@@ -211,6 +211,7 @@ fn answers(respond: Respond) -> Answers {
         counting: Vec::new(),
         hsts: None,
         websocket: None,
+        shed: true,
         handling: Handling::default(),
         action: Action::Respond(respond),
         is_off: false,

@@ -47,6 +47,7 @@ fn any_route() -> Route {
         counting: Vec::new(),
         hsts: None,
         websocket: None,
+        shed: true,
         handling: Handling::default(),
         action: Action::Synthetic,
         is_off: false,
