@@ -39,7 +39,7 @@ impl Names {
                 for pair in field.value.split(|&byte| byte == b';') {
                     let pair = pair.trim_ascii();
                     if let Some(end) = pair.iter().position(|&byte| byte == b'=') {
-                        names.insert(Kind::Cookie, pair[..end].iter().copied());
+                        names.insert(Kind::Cookie, pair[..end].trim_ascii_end().iter().copied());
                     }
                 }
             }

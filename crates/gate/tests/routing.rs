@@ -2,9 +2,9 @@
 mod path_reference;
 use proptest::prelude::*;
 use tidegate_config::model::{
-    Action, Bind, CertificateCondition, CertificateTest, ClientTimeouts, Conditions, Config,
-    Handling, HeaderCondition, HeaderTest, HostPattern, Hsts, Listener, PathPattern, PoolChoice,
-    Proxy, RequestLimits, Route, Segment, TextKind, TextTest, UpstreamHost,
+    Action, CertificateCondition, CertificateTest, Conditions, Config, Handling, HeaderCondition,
+    HeaderTest, HostPattern, Hsts, Listener, PathPattern, PoolChoice, Proxy, Route, Segment,
+    TextKind, TextTest, UpstreamHost,
 };
 use tidegate_gate::forward::ClientCertificate;
 use tidegate_gate::path::{Normalized, Reach, Readings, normalize_path};
@@ -13,25 +13,10 @@ use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::FieldStorage;
 
 fn listener(name: &str) -> Listener {
-    Listener {
-        name: name.to_owned(),
-        bind: Bind::Unix(name.to_owned()),
-        backlog: 16,
-        limits: RequestLimits::default(),
-        timeouts: ClientTimeouts::default(),
-        requests_per_connection_max: None,
-        connections_max: None,
-        per_address_max: None,
-        counting: Vec::new(),
-        trusted: Vec::new(),
-        client_address_headers: Vec::new(),
-        proxy_protocol: None,
-        redirect_to_https: None,
-        hsts: None,
-        tls: None,
-        h2c: false,
-        forward: None,
-        is_off: false,
+    let text = format!("[[listener]]\nname = \"{name}\"\nbind = \"127.0.0.1:80\"\n");
+    match tidegate_config::parse(&text, "the test") {
+        Ok(config) => config.listeners[0].clone(),
+        Err(errors) => panic!("{errors}"),
     }
 }
 

@@ -421,6 +421,7 @@ impl Worker {
             assert!(!http2.is_gathering(), "output is gathered after the end of the turn");
             listed += http2.streams().len();
             http2.check_streams_max();
+            http2.check_streams();
             for &id in http2.streams() {
                 let Some(stream) = self.http2_clients.get(id) else {
                     panic!("{id:?} does not exist")

@@ -37,10 +37,10 @@ struct Origin {
 
 impl Origin {
     fn start(letter: char, is_open: bool) -> Self {
-        let address = free_address();
-        let listener = TcpListener::bind(address).expect("the address is free");
+        // The kernel chooses the port when the origin binds it, so no other socket can take it before.
+        let listener = TcpListener::bind((free_address().ip(), 0)).expect("the kernel has a port");
         let origin = Self {
-            address,
+            address: listener.local_addr().expect("a bound socket has an address"),
             requests: Arc::default(),
             is_open: Arc::new((Mutex::new(is_open), Condvar::new())),
         };

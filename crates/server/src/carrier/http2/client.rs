@@ -108,6 +108,12 @@ impl Http2Client {
         self.postponed.len()
     }
 
+    /// Checks that the protocol has no stream whose action is gone.
+    pub(crate) fn check_streams(&self) {
+        let open = self.connection.open_streams();
+        assert!(open == 0 || !self.streams.is_empty(), "{open} streams have no action");
+    }
+
     /// Whether the client has ended its direction of the connection.
     pub(crate) fn has_finished(&self) -> bool {
         self.has_finished

@@ -465,10 +465,14 @@ impl Http2Clients {
             return false;
         }
         // The end of the connection has ended the input of a switched stream, but not the stream of the protocol.
-        if (!stream.has_request_ended || stream.connect != Connect::No)
-            && let Some((http2, out)) = links.client(to.sock)
-        {
-            http2.connection.reset(out, stream.number, ErrorCode::NO_ERROR);
+        let is_open = !stream.has_request_ended || stream.connect != Connect::No;
+        if let Some((http2, out)) = links.client(to.sock) {
+            if is_open {
+                http2.connection.reset(out, stream.number, ErrorCode::NO_ERROR);
+            }
+        } else if let Some(http2) = links.conns.http2_client(to.sock) {
+            // The connection is lost, so the end of the response was not sent. Nor is this reset.
+            http2.connection.reset(&mut Vec::new(), stream.number, ErrorCode::NO_ERROR);
         }
         true
     }

@@ -1,5 +1,5 @@
-// Reads metrics in the format of Protocol Buffers from standard input, with Prometheus's own description of the
-// messages, and writes a line for each sample. Arguments: none.
+// Reads metrics in the format of Protocol Buffers from a file, with Prometheus's own description of the messages, and
+// writes a line for each sample. Argument: the file.
 package main
 
 import (
@@ -15,7 +15,12 @@ import (
 )
 
 func main() {
-	input := bufio.NewReader(os.Stdin)
+	file, err := os.Open(os.Args[1])
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	input := bufio.NewReader(file)
 	for {
 		family := &dto.MetricFamily{}
 		err := protodelim.UnmarshalFrom(input, family)
