@@ -260,6 +260,9 @@ impl Worker {
     fn assign_servers<R: Reactor>(&mut self, reactor: &mut R, pool_index: u16) {
         let pool = &mut self.pools[usize::from(pool_index)];
         pool.unserved = false;
+        // Most exchanges have tried no server yet. Whether there is room for them is looked up once for all of them, because a
+        // server that is avoided may be open all the time.
+        let mut has_room_for_first = None;
         let mut next = pool.queue.front();
         while let Some(id) = next {
             let pool = &mut self.pools[usize::from(pool_index)];
@@ -272,7 +275,13 @@ impl Worker {
                 self.note_queue_length(pool_index);
                 continue;
             };
-            let has_room = pool.state.has_room_for(exchange.attempts.tried(), reactor.now());
+            let (tried, now) = (exchange.attempts.tried(), reactor.now());
+            let has_room = match tried.is_empty() {
+                true => {
+                    *has_room_for_first.get_or_insert_with(|| pool.state.has_room_for(tried, now))
+                }
+                false => pool.state.has_room_for(tried, now),
+            };
             let kept = self.kept_server(id, reactor.now());
             if !has_room && kept.is_none() {
                 continue;
@@ -290,6 +299,7 @@ impl Worker {
                 ),
             };
             let Pick::Server(server) = pick else { continue };
+            has_room_for_first = None;
             if pool.permits.give_in_turn(&mut pool.state, server) {
                 next = Some(id);
                 continue;
