@@ -424,14 +424,16 @@ fn subject_of(
 ) -> String {
     use SetupKind::{
         AuthoritiesBroken, AuthoritiesEmpty, KeyBroken, KeyMismatch, KeyMissing, RevocationBroken,
-        RevocationForeign,
+        RevocationForeign, RevocationForged,
     };
     let own = fault.certificate.and_then(|at| certificates.get(at));
     let file = match (fault.kind, own) {
         (KeyBroken | KeyMismatch | KeyMissing, Some(paths)) => Some(paths.key.clone()),
         (_, Some(paths)) => Some(paths.cert.clone()),
         (AuthoritiesBroken | AuthoritiesEmpty, None) => authorities.cloned(),
-        (RevocationBroken | RevocationForeign, None) => revocations.first().cloned(),
+        (RevocationBroken | RevocationForeign | RevocationForged, None) => {
+            revocations.first().cloned()
+        }
         (_, None) => None,
     };
     file.unwrap_or_else(|| TLS.to_owned())

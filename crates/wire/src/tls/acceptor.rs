@@ -7,20 +7,17 @@
 use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::CertificateRevocationListDer;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
+use rustls::{ServerConfig, SupportedProtocolVersion};
 
-use super::certificate::{
-    CertificateFacts, CertificateFiles, Certificates, decode_authorities, decode_revocations,
-};
+use super::certificate::{CertificateFacts, CertificateFiles, Certificates, decode_authorities};
 use super::choice::{self, Version};
 use super::clock::TlsClock;
-use super::der;
 use super::fault::Fault;
 use super::randomness::Randomness;
 use super::refusal::{LastRefused, RecordingVerifier};
+use super::revocation;
 use super::session::TlsSession;
 use super::setup::{SetupFault, SetupKind};
 use super::tickets::TicketKeys;
@@ -209,22 +206,6 @@ impl Acceptor {
     }
 }
 
-/// A list of another authority would revoke nothing, without any sign of it.
-fn check_issuers(
-    lists: &[CertificateRevocationListDer<'_>],
-    roots: &RootCertStore,
-) -> Result<(), SetupFault> {
-    for (at, list) in lists.iter().enumerate() {
-        let issuer = der::read_list_issuer(list);
-        let issuer = issuer.ok_or_else(|| SetupFault::new(SetupKind::RevocationBroken, ""))?;
-        if !roots.roots.iter().any(|root| root.subject.as_ref() == issuer) {
-            let detail = format!("list {} of {}", at + 1, lists.len());
-            return Err(SetupFault::new(SetupKind::RevocationForeign, detail));
-        }
-    }
-    Ok(())
-}
-
 fn client_verifier(
     settings: &AcceptorSettings,
     provider: &Arc<CryptoProvider>,
@@ -238,8 +219,9 @@ fn client_verifier(
     if let Some(pem) = &settings.client_revocations_pem {
         // An outdated list still shows which certificates were revoked. Intermediate authorities of a chain rarely have their own
         // list.
-        let lists = decode_revocations(pem)?;
-        check_issuers(&lists, &roots)?;
+        let lists = revocation::decode_lists(pem)?;
+        revocation::check_issuers(&lists, &roots)?;
+        revocation::check_signatures(&lists, &roots, provider)?;
         builder = builder.with_crls(lists).allow_unknown_revocation_status();
     }
     if settings.client_auth == ClientAuth::Optional {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys, RootCertStore};
@@ -73,15 +73,6 @@ pub(super) fn decode_system_authorities(pem: &[u8]) -> Result<RootCertStore, Set
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(CertificateDer::pem_slice_iter(pem).filter_map(Result::ok));
     if roots.is_empty() { Err(SetupFault::new(SetupKind::NoSystemRoots, "")) } else { Ok(roots) }
-}
-
-/// The revocation lists in `pem`, at least one.
-pub(super) fn decode_revocations(
-    pem: &[u8],
-) -> Result<Vec<CertificateRevocationListDer<'static>>, SetupFault> {
-    let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(pem).collect();
-    let lists = lists.map_err(|error| SetupFault::of_pem(SetupKind::RevocationBroken, &error))?;
-    if lists.is_empty() { Err(SetupFault::new(SetupKind::RevocationBroken, "")) } else { Ok(lists) }
 }
 
 /// The facts about a certificate that operators see.

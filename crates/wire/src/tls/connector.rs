@@ -16,8 +16,7 @@ use rustls::server::ParsedCertificate;
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
 use super::certificate::{
-    CertificateFiles, decode_authorities, decode_chain, decode_revocations,
-    decode_system_authorities,
+    CertificateFiles, decode_authorities, decode_chain, decode_system_authorities,
 };
 use super::choice::{self, Version};
 use super::clock::TlsClock;
@@ -25,6 +24,7 @@ use super::der;
 use super::fault::{Fault, is_authority};
 use super::forward::forward_signature_checks;
 use super::randomness::Randomness;
+use super::revocation;
 use super::session::TlsSession;
 use super::sessions::Sessions;
 use super::setup::{SetupFault, SetupKind};
@@ -219,9 +219,13 @@ fn server_verifier(
         Roots::Unverified => return Ok(Arc::new(Unverified(Arc::clone(provider)))),
     };
     let roots = Arc::new(roots);
-    let mut builder = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider));
+    let mut builder =
+        WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(provider));
     if let Some(pem) = &settings.revocations_pem {
-        builder = builder.with_crls(decode_revocations(pem)?).allow_unknown_revocation_status();
+        // Lists of authorities that only the server sends are allowed, so their issuers are not checked.
+        let lists = revocation::decode_lists(pem)?;
+        revocation::check_signatures(&lists, &roots, provider)?;
+        builder = builder.with_crls(lists).allow_unknown_revocation_status();
     }
     let built = builder.build();
     let verifier: Arc<dyn ServerCertVerifier> =

@@ -38,6 +38,32 @@ pub(super) fn read_not_after(certificate: &[u8]) -> Option<u64> {
     unix_seconds(tag, time)
 }
 
+/// Splits a signed structure (RFC 5280 section 4.1) into the signed bytes, the content of the algorithm identifier and the
+/// signature; `None` if it cannot be read.
+pub(super) fn split_signed(der: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let (_, fields, _) = split_value(der)?;
+    let (_, _, rest) = split_value(fields)?;
+    let signed = &fields[..fields.len() - rest.len()];
+    let (_, algorithm, rest) = split_value(rest)?;
+    Some((signed, algorithm, split_bits(rest)?))
+}
+
+/// Splits the content of a SubjectPublicKeyInfo (RFC 5280 section 4.1) into the content of the algorithm identifier and the
+/// key; `None` if it cannot be read.
+pub(super) fn split_public_key(content: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (_, algorithm, rest) = split_value(content)?;
+    Some((algorithm, split_bits(rest)?))
+}
+
+/// The bytes of a BIT STRING that consists of whole bytes.
+fn split_bits(der: &[u8]) -> Option<&[u8]> {
+    const BIT_STRING: u8 = 0x03;
+    match split_value(der)? {
+        (BIT_STRING, [0, bytes @ ..], _) => Some(bytes),
+        _ => None,
+    }
+}
+
 /// The name of the authority that issued a revocation list (RFC 5280 section 5.1.2.3): the content of the DER value;
 /// `None` if it cannot be read.
 pub(super) fn read_list_issuer(list: &[u8]) -> Option<&[u8]> {

@@ -22,6 +22,7 @@ mod peek;
 mod randomness;
 mod records;
 mod refusal;
+mod revocation;
 mod session;
 mod sessions;
 mod setup;

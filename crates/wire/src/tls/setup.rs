@@ -38,6 +38,9 @@ pub enum SetupKind {
     RevocationBroken,
     /// A revocation list was issued by none of the authorities, so no certificate would ever be looked up in it.
     RevocationForeign,
+    /// The signature of a revocation list does not match the key of its issuer, so every certificate of the issuer would
+    /// be refused.
+    RevocationForged,
     /// The cipher suite is unknown.
     CipherUnknown,
     /// The key exchange group is unknown.
@@ -77,6 +80,10 @@ impl SetupKind {
             Self::RevocationForeign => {
                 "a revocation list was issued by none of the authorities in `client-ca`; name the list of one of them, \
                  or add the certificate of the list's issuer to `client-ca`"
+            }
+            Self::RevocationForged => {
+                "the signature of a revocation list does not match the key of its issuer; get the list again from the issuer, \
+                 or name the issuer's current certificate"
             }
             Self::CipherUnknown => "unknown cipher suite",
             Self::GroupUnknown => "unknown key exchange group",

@@ -529,6 +529,33 @@ fn revocation_list_of_another_authority_is_refused() {
     assert_eq!(outcome([own, foreign].concat()), Err(SetupKind::RevocationForeign));
 }
 
+#[test]
+fn revocation_list_with_the_signature_of_another_key_is_refused() {
+    // An authority that has changed its key: two certificates of one name.
+    let (old, new) = (Authority::new("one"), Authority::new("one"));
+    let outcome = |authorities: &[&Authority], lists: &[u8]| {
+        let pem: Vec<u8> = authorities.iter().flat_map(|authority| authority.pem.clone()).collect();
+        let mut settings = settings(&old);
+        settings.client_auth = ClientAuth::Required;
+        settings.client_authorities_pem.clone_from(&pem);
+        settings.client_revocations_pem = Some(lists.to_vec());
+        let client = Acceptor::new(&settings, None, clock()).map(|_| ());
+        let settings = ConnectorSettings {
+            revocations_pem: Some(lists.to_vec()),
+            roots: Roots::Authorities(pem),
+            ..ConnectorSettings::default()
+        };
+        let server = Connector::new(&settings, clock()).map(|_| ());
+        [client, server].map(|outcome| outcome.map_err(|fault| (fault.kind, fault.detail)))
+    };
+    let forged = || Err((SetupKind::RevocationForged, "list 2 of 2".to_owned()));
+    let (of_old, of_new) = (revocations(&old, 1), revocations(&new, 1));
+    assert_eq!(outcome(&[&old], &of_old), [Ok(()), Ok(())]);
+    assert_eq!(outcome(&[&old, &new], &of_new), [Ok(()), Ok(())]);
+    let both = [of_old, of_new].concat();
+    assert_eq!(outcome(&[&old], &both), [forged(), forged()]);
+}
+
 fn revocations(authority: &Authority, serial: u64) -> Vec<u8> {
     let revoked = RevokedCertParams {
         serial_number: SerialNumber::from(serial),
