@@ -934,7 +934,7 @@ function tide.hmac.sha512(key, data) end
 function tide.publish(channel, data, kind) end
 
 tide.crypto = {}
----Random bytes that nobody can guess.
+---Unpredictable random bytes.
 ---@param count integer 0 to 65536
 ---@return string? bytes
 ---@return string? error

@@ -19,7 +19,7 @@ pub struct HandlerCounters {
     pub sampled_busy_ns: Counter,
     /// Nanoseconds between the event's arrival in the worker and the start of its timed call.
     pub sampled_wait_ns: Counter,
-    /// The timed calls, in nanoseconds.
+    /// Durations of the timed calls, in nanoseconds.
     pub busy: Histogram,
     /// How long their events waited, in nanoseconds.
     pub wait: Histogram,

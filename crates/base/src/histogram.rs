@@ -1,5 +1,5 @@
-//! A histogram of durations: one worker counts, any thread reads. Its unit is 2^-20 s, or a nanosecond for short ones: with the
-//! former, the bounds are those of the native histograms of Prometheus.
+//! A histogram of durations: one worker counts, any thread reads. Its unit is 2^-20 s or, for short durations, a nanosecond. With
+//! 2^-20 s, the bounds are those of the native histograms of Prometheus.
 //! In: durations. Out: how many were at most as long as each bound, and their sum.
 //! Never: allocates or takes a lock.
 //! Limits: bounds from 61 µs to 64 s (in nanoseconds: from 64 ns to 67 ms), two for each doubling, so that a
@@ -43,13 +43,13 @@ const BOUNDS_UNITS: [u64; BOUNDS] = {
 pub struct Histogram {
     /// By bucket; the last one has no bound.
     counts: [Counter; BOUNDS + 1],
-    /// The sum of all durations in microseconds.
-    sum_us: Counter,
+    /// The sum of all durations: in nanoseconds if `note_nanos` counted them, otherwise in microseconds.
+    sum: Counter,
 }
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { counts: core::array::from_fn(|_| Counter::default()), sum_us: Counter::default() }
+        Self { counts: core::array::from_fn(|_| Counter::default()), sum: Counter::default() }
     }
 }
 
@@ -62,13 +62,13 @@ impl Histogram {
     /// Counts a duration in microseconds. Only the owning worker may call this.
     pub fn note_micros(&self, micros: u64) {
         self.counts[bucket_of(units_of(micros))].add(1);
-        self.sum_us.add(micros);
+        self.sum.add(micros);
     }
 
     /// Counts a duration in nanoseconds, in a histogram that has only such ones. Only the owning worker may call this.
     pub fn note_nanos(&self, nanos: u64) {
         self.counts[bucket_of(nanos)].add(1);
-        self.sum_us.add(nanos);
+        self.sum.add(nanos);
     }
 }
 
@@ -96,13 +96,13 @@ fn bucket_of(units: u64) -> usize {
 pub struct Durations {
     /// By bucket; the last one has no bound.
     counts: [u64; BOUNDS + 1],
-    /// The sum of all durations in microseconds.
-    sum_us: u64,
+    /// The sum of all durations, in the unit of the histograms.
+    sum: u64,
 }
 
 impl Default for Durations {
     fn default() -> Self {
-        Self { counts: [0; BOUNDS + 1], sum_us: 0 }
+        Self { counts: [0; BOUNDS + 1], sum: 0 }
     }
 }
 
@@ -112,7 +112,7 @@ impl Durations {
         for (sum, count) in self.counts.iter_mut().zip(&histogram.counts) {
             *sum += count.load();
         }
-        self.sum_us += histogram.sum_us.load();
+        self.sum += histogram.sum.load();
     }
 
     /// Adds other sums.
@@ -120,19 +120,19 @@ impl Durations {
         for (sum, count) in self.counts.iter_mut().zip(&other.counts) {
             *sum = sum.saturating_add(*count);
         }
-        self.sum_us = self.sum_us.saturating_add(other.sum_us);
+        self.sum = self.sum.saturating_add(other.sum);
     }
 
-    /// The counts by bucket, and the sum in microseconds.
+    /// The counts by bucket, and the sum (see [`Durations::sum`]).
     #[must_use]
     pub fn parts(&self) -> (&[u64], u64) {
-        (&self.counts, self.sum_us)
+        (&self.counts, self.sum)
     }
 
-    /// The durations with these parts; `None` if the buckets are other ones.
+    /// The durations with these parts; `None` if the number of buckets differs.
     #[must_use]
-    pub fn of_parts(counts: &[u64], sum_us: u64) -> Option<Self> {
-        Some(Self { counts: counts.try_into().ok()?, sum_us })
+    pub fn of_parts(counts: &[u64], sum: u64) -> Option<Self> {
+        Some(Self { counts: counts.try_into().ok()?, sum })
     }
 
     /// The number of durations.
@@ -141,14 +141,14 @@ impl Durations {
         self.counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count))
     }
 
-    /// The sum of the durations in microseconds.
+    /// The sum of the durations: in nanoseconds if `note_nanos` counted them, otherwise in microseconds.
     #[must_use]
-    pub fn sum_us(&self) -> u64 {
-        self.sum_us
+    pub fn sum(&self) -> u64 {
+        self.sum
     }
 
-    /// A bound, in the unit of the histogram, that this part of the durations (in thousandths) does not exceed: the least one.
-    /// `None` without a duration, and if the part exceeds every bound.
+    /// The smallest bound, in the unit of the histogram, that `per_mille` thousandths of the durations do not exceed. `None`
+    /// without durations, or if fewer durations are within the last bound.
     #[must_use]
     pub fn quantile(&self, per_mille: u64) -> Option<u64> {
         let wanted = (self.count() * per_mille).div_ceil(1000).max(1);
@@ -224,16 +224,16 @@ mod tests {
         let mut sum = Durations::default();
         sum.add(&one);
         sum.add(&other);
-        assert_eq!((sum.count(), sum.sum_us()), (3, 100_000_110));
+        assert_eq!((sum.count(), sum.sum()), (3, 100_000_110));
         let cumulative: Vec<_> = sum.cumulative().collect();
         let counts: Vec<u64> = cumulative[..3].iter().map(|(_, count)| *count).collect();
         assert_eq!(counts, [1, 1, 2]);
         assert_eq!((cumulative[0].0, cumulative[BOUNDS - 1]), (1.0 / 16_384.0, (64.0, 2)));
-        let (counts, sum_us) = sum.parts();
-        let mut twice = Durations::of_parts(counts, sum_us).expect("its own parts");
+        let (counts, sum) = sum.parts();
+        let mut twice = Durations::of_parts(counts, sum).expect("its own parts");
         assert_eq!(twice, sum);
         twice.merge(&sum);
-        assert_eq!((twice.count(), twice.sum_us()), (6, 200_000_220));
+        assert_eq!((twice.count(), twice.sum()), (6, 200_000_220));
         assert_eq!(Durations::of_parts(&counts[1..], 0), None);
     }
 }

@@ -14,7 +14,7 @@ const OWN_DESCRIPTORS: u64 = 32;
 /// and tries all of them for each connection once they are used up.
 const PORTS_USED: f64 = 0.4;
 
-/// The number of threads: those that were `given`, or as many as the descriptor limit requires, which applies to each.
+/// The number of threads: the `given` number, or as many as the descriptor limit requires, which applies to each thread.
 ///
 /// # Errors
 /// A message for the operator if they are too few.

@@ -143,7 +143,7 @@ fn read_key(text: &Located, paths: Paths<'_>, notes: &mut Notes) -> Template {
         let note = Note::new(Kind::Value, text.place.clone(), what);
         notes.error(note.help("remove {user} and {claim:NAME}"));
     } else if template.literal().is_some() {
-        let what = "`key` is the same text for each request";
+        let what = "`key` is the same string for each request";
         let note = Note::new(Kind::Value, text.place.clone(), what);
         notes.error(note.help("write a placeholder, such as key = \"{host}\""));
     }

@@ -84,7 +84,7 @@ pub(crate) fn read_value(field: &str, value: &Value<'_>, notes: &mut Notes) -> O
             Some(test)
         }
         [_, second, ..] => {
-            let what = format!("the condition tests more than one of {}", present.join(", "));
+            let what = format!("the condition has more than one test: {}", present.join(", "));
             let note = Note::new(Kind::Conflict, table.key_place(second), what);
             notes.error(note.help(
                 "keep one; to match several texts write regex = \"one|other\", or add more routes",

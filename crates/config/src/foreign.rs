@@ -730,7 +730,7 @@ const ENTRIES: &[Entry] = &[
     (
         "[pool.NAME.servers]",
         &["resolve", "resolver", "resolvers", "dns"],
-        "remove it: names are resolved at start, at each reload, and again as [resolver] states",
+        "remove it: names are resolved at start, at each reload, and again as [resolver] defines",
     ),
     (
         "[pool.NAME.servers]",

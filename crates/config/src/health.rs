@@ -197,7 +197,7 @@ fn read_body(settings: &Table<'_>, notes: &mut Notes) -> Option<BodyCheck> {
         return None;
     };
     if text.text.is_empty() || text.text.len() > TEXT_BYTES_MAX {
-        let what = format!("not a text of 1 to {TEXT_BYTES_MAX} bytes");
+        let what = format!("not a string of 1 to {TEXT_BYTES_MAX} bytes");
         let help = "write a text that the body of a healthy server contains, such as body = \"ok\"";
         notes.error(refused("body", &text, ValueError { what, help: help.to_owned() }));
         return None;

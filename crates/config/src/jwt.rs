@@ -17,7 +17,7 @@ pub(crate) fn read(table: &Table<'_>, realm: String, notes: &mut Notes) -> Optio
     let (secret, keys) = (table.value("secret-file"), table.value("keys"));
     let is_one = secret.is_some() != keys.is_some();
     if !is_one {
-        let what = "`jwt` needs either `secret-file` or `keys`";
+        let what = "`jwt` needs exactly one of `secret-file` and `keys`";
         let note = Note::new(Kind::Missing, table.place.clone(), what);
         notes.error(note.help(
             "write keys = \"keys.json\" (or an https address) for public keys, or secret-file = \"secret\" for HMAC",

@@ -195,7 +195,7 @@ pub static FILE: Section = Section {
             "route",
             Rows(&ROUTE),
             Absent,
-            "Rules that select requests and state what happens to them. The first matching route in file \
+            "Rules that select requests and define what happens to them. The first matching route in file \
              order wins. A request that matches no route gets a 404 response.",
             "",
         ),

@@ -8,9 +8,9 @@
 //! Limits: `LISTED_MAX` names in a message; a pool has at most `arrange::INDEXES_MAX` servers.
 
 mod certificate;
+mod command_table;
 mod pool;
 mod route;
-mod stated;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -167,7 +167,7 @@ impl LiveEdit {
             Self::AddServer { server, .. } => vec![server.address.clone()],
             Self::SetAddress { address, .. } => vec![address.clone()],
             Self::AddPool { pool, text } => {
-                let added = stated::read_pool(pool, text, "").map(|pool| pool.servers);
+                let added = command_table::read_pool(pool, text, "").map(|pool| pool.servers);
                 added.unwrap_or_default().into_iter().map(|server| server.address).collect()
             }
             Self::RemoveServer { .. }

@@ -211,7 +211,7 @@ fn read_queues(table: &Table<'_>, others: &[LuaApp], app: &mut LuaApp, notes: &m
         let has_other_size =
             |other: &&LuaApp| other.queues.iter().any(|(own, size)| own == name && size != bytes);
         if let Some(other) = others.iter().find(has_other_size) {
-            let what = format!("[lua.{}] gives the queue `{name}` another size", other.name);
+            let what = format!("[lua.{}] has the queue `{name}` with a different size", other.name);
             let note = Note::new(Kind::Conflict, table.key_place("queues"), what);
             notes.error(note.help("write the same size in both: they share the queue"));
         }

@@ -287,7 +287,7 @@ pub(crate) fn parse_host(text: &str) -> Result<HostPattern, ValueError> {
         };
     }
     if let Some((host, _)) = bare.filter(|(host, _)| is_host_name(host)) {
-        return complain("routes compare hosts without the port", format!("write {host:?}"));
+        return complain("hosts are compared without the port", format!("write {host:?}"));
     }
     if lower.contains('*') {
         return complain("\"*\" can only be the first label", "write \"*.example.com\"");

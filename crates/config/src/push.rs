@@ -432,9 +432,10 @@ fn read_event_name(table: &Table<'_>, notes: &mut Notes) -> Option<String> {
         return Some(text);
     }
     let (what, help) = match RESERVED_EVENTS.contains(&text.as_str()) {
-        true => {
-            (format!("\"{text}\" is an event with a meaning of its own"), "choose another name")
-        }
+        true => (
+            format!("\"{text}\" is reserved: Tidegate sends events of this name itself"),
+            "choose another name",
+        ),
         false => {
             ("this is not the name of an event".to_owned(), "remove spaces, or shorten the name")
         }

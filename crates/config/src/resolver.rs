@@ -37,7 +37,7 @@ pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Option<Resolver> {
     if resolver.ttl_min > resolver.ttl_max {
         let place = table.key_place("ttl-min");
         let note = Note::new(Kind::Conflict, place, "`ttl-min` is longer than `ttl-max`");
-        notes.error(note.help("state a `ttl-max` of at least `ttl-min`"));
+        notes.error(note.help("write a `ttl-max` of at least `ttl-min`"));
     }
     Some(resolver)
 }

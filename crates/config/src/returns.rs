@@ -107,7 +107,7 @@ impl<'f> Ways<'f> {
                 self.returns(index, route, &question(route, ask), || core::iter::once(ask.pool))
         {
             let what = format!(
-                "the questions of `ask` come back to this route through listener {by:?}: each would cause another question"
+                "the authentication requests of `ask` come back to this route through listener {by:?}: each would cause another question"
             );
             let note = Note::new(Kind::Loop, place.clone(), what);
             let help = "write the address of the server in the pool of `ask`, or add an earlier route for the path of \

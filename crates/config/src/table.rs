@@ -519,7 +519,7 @@ fn refused(section: &Section, key: &Key, value: &Value<'_>) -> Note {
         let forms: Vec<String> = forms.map(|text| format!("{} = {text:?}", key.name)).collect();
         return match forms.is_empty() {
             true => note,
-            false => note.help(format!("state the unit: {}", forms.join(" or "))),
+            false => note.help(format!("add the unit: {}", forms.join(" or "))),
         };
     }
     if let Some(help) = suggest(&key.shape, value.get_ref()) {

@@ -51,11 +51,13 @@ pub(crate) struct Condition {
     pub(crate) hosts: Option<Vec<String>>,
     /// Paths, any of which matches: "/a" or "/a/*".
     pub(crate) paths: Option<Vec<String>>,
-    /// A regular expression for the path, which routes do not have: a map may express it.
+    /// A regular expression that the path must match. Routes cannot test it; a map may.
     pub(crate) path_regex: Option<String>,
+    /// Methods, any of which matches.
     pub(crate) methods: Option<Vec<String>>,
     /// Networks, or names of sets as "set:NAME".
     pub(crate) clients: Option<Vec<String>>,
+    /// Tests of fields, parameters and cookies, by source and name.
     pub(crate) tests: BTreeMap<(Source, String), Test>,
     /// Comparisons with the counts in tables, by the names of the table and of the count.
     pub(crate) counts: BTreeMap<(String, String), String>,

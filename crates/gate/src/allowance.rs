@@ -6,8 +6,8 @@
 
 use tidegate_base::{Moment, Span};
 
-/// The allowance is given out in pieces: the amount that the rate admits in one part of a second: often enough for a steady flow,
-/// and seldom enough that small pieces cost little.
+/// The allowance is granted in pieces, this many in a second: often enough for a steady flow, and seldom enough that the cost of
+/// each piece does not matter.
 const PIECES_PER_SECOND: u64 = 16;
 /// The smallest piece, unless it would take more than a second.
 const PIECE_BYTES_MIN: u64 = 1024;
@@ -87,8 +87,8 @@ impl Allowance {
 mod tests {
     use super::*;
 
-    /// Transfers `total` bytes as fast as the allowance lets them, with timers that are `late`. Returns when the last byte
-    /// was sent, and the most bytes sent at once.
+    /// Transfers `total` bytes as fast as the allowance lets them, with timers that fire `late` after their time. Returns when
+    /// the last byte was sent, and the most bytes sent at once.
     fn transfer(mut allowance: Allowance, total: u64, late: Span) -> (Moment, u64) {
         let (mut now, mut left, mut largest) = (Moment::from_nanos(77), total, 0);
         loop {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn body_takes_the_time_that_the_rate_states() {
+    fn body_takes_the_time_that_the_rate_implies() {
         for (rate, total) in [
             (1, 3),
             (1024, 10_240),
@@ -152,7 +152,7 @@ mod tests {
         allowance.spend(now, 10_000);
         now = now.after(Span::from_secs(3600));
         assert_eq!(allowance.room(now), 20_000);
-        assert_eq!(allowance.room(now), 20_000, "a look changes nothing");
+        assert_eq!(allowance.room(now), 20_000, "asking for the room changes nothing");
         allowance.spend(now, 20_000);
         assert_eq!(allowance.next_at(), now.after(Span::from_micros(62_500)));
     }

@@ -101,20 +101,21 @@ impl AuthRequestEncoder {
         context: &RequestContext<'_>,
         changes: &Changes<'_>,
     ) -> Result<(), ForwardFault> {
-        let mut question = head.clone();
-        question.method = match head.method {
+        let mut auth_request = head.clone();
+        auth_request.method = match head.method {
             Method::Head => Method::Head,
             _ => Method::Get,
         };
-        question.form = TargetForm::Origin;
-        question.target = &self.target;
+        auth_request.form = TargetForm::Origin;
+        auth_request.target = &self.target;
         let (path, query) = match self.target.split_once('?') {
             Some((path, query)) => (path, Some(query)),
             None => (self.target.as_str(), None),
         };
-        (question.path, question.query) = (path, query);
-        question.length = BodyLength::None;
-        (question.expect_continue, question.upgrade, question.protocol) = (false, false, None);
+        (auth_request.path, auth_request.query) = (path, query);
+        auth_request.length = BodyLength::None;
+        (auth_request.expect_continue, auth_request.upgrade, auth_request.protocol) =
+            (false, false, None);
         let edits = Some(&self.edits);
         let changes = Changes { path: None, edits, waits: false, ask: None, ..*changes };
         let context = RequestContext {
@@ -125,7 +126,7 @@ impl AuthRequestEncoder {
             changes: Some(changes),
             ..*context
         };
-        encode_upstream_request(out, &question, &context)
+        encode_upstream_request(out, &auth_request, &context)
     }
 
     /// Appends the lines of the fields that are copied from the admitting response `answer` into the request. Returns whether

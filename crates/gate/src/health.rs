@@ -63,7 +63,7 @@ impl Health {
 
     /// The state of a server that was not checked yet, with the same settings.
     #[must_use]
-    pub const fn anew(self) -> Self {
+    pub const fn unchecked(self) -> Self {
         Self { score: self.rise, ..self }
     }
 

@@ -409,7 +409,7 @@ mod tests {
             assert_eq!(book.addresses(&name()), Some((&[address(1)][..], false)));
             assert_eq!(book.note(&name(), &Err(failure), at(11 + hold), 0), Change::None);
             assert_eq!(book.note(&name(), &found(&[1], 5), at(12 + hold), 0), Change::Found);
-            // The next failure begins anew.
+            // The hold time begins again with the next failure.
             assert_eq!(book.note(&name(), &Err(failure), at(13 + hold), 0), Change::None);
         }
     }

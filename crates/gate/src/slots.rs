@@ -115,7 +115,7 @@ mod tests {
                 prop_assert_eq!(distinct.len(), held.len(), "an address has two slots");
                 let wanted: BTreeSet<SocketAddr> = found.iter().copied().collect();
                 prop_assert!(distinct.is_subset(&wanted));
-                prop_assert_eq!(held.len(), wanted.len().min(count), "a slot is free in vain");
+                prop_assert_eq!(held.len(), wanted.len().min(count), "a slot is free although an address has none");
                 for (before, after) in slots.iter().zip(&next) {
                     if before.is_some_and(|before| wanted.contains(&before)) {
                         prop_assert_eq!(before, after, "an address has moved");

@@ -635,7 +635,7 @@ fn server_that_is_much_slower_than_the_others_is_avoided() {
         }
         let found = (0..8).find_map(|_| respond_after(&mut state, 0, own));
         assert_eq!(found, expected, "{own} {theirs}");
-        // The others are not slow in comparison, and the next window begins anew.
+        // The others are not slow in comparison, and the next window starts from zero.
         assert!((0..60).all(|_| respond_after(&mut state, 1, theirs).is_none()));
     }
 }

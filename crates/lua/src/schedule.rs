@@ -515,7 +515,7 @@ impl Schedule {
     }
 
     /// The jobs that are ready and that run before their time, rather than never.
-    pub(crate) fn owed(&self) -> Vec<JobId> {
+    pub(crate) fn pending_jobs(&self) -> Vec<JobId> {
         let ready = self.ready.iter().filter_map(|ready| match ready {
             Ready::Job(id) => Some(*id),
             Ready::Task(..) => None,

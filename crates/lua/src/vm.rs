@@ -341,7 +341,7 @@ impl Vm {
     fn run_owed(&mut self) {
         let now = self.engine.host().now();
         self.note_stopping(now);
-        for id in self.engine.host().schedule.owed() {
+        for id in self.engine.host().schedule.pending_jobs() {
             let CallbackEnd::Failed(failure) = self.run_job(id, None).verdict else { continue };
             self.engine.host().log(Level::Error, failure.to_string().as_bytes());
             if failure.is_excess() {

@@ -21,7 +21,7 @@ fn patient() -> Bounds {
     Bounds { budget: Budget::Time(Span::from_secs(60)), memory_bytes_max: 64 << 20, ..TIMED }
 }
 
-/// As `run`, without hurry.
+/// As `run`, with a time budget of a minute.
 fn run_patiently(body: &str) -> String {
     let text = format!(
         "return {{ on_request = function(_, response) response:finish(tostring((function() {body} end)())) end }}"
@@ -42,7 +42,7 @@ fn long_strings_count_for_the_limit_of_a_text() {
 }
 
 #[test]
-fn arrays_of_texts_are_arrays_already() {
+fn decoded_arrays_are_marked_as_arrays() {
     let body = "local list = tide.json.decode('[1]')
         return tostring(tide.json.array(list) == list) .. tide.json.encode(tide.json.array(tide.json.decode('[]')))";
     assert_eq!(run(body), "true[]");

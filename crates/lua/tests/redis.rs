@@ -7,7 +7,7 @@ use harness::{App, TIMED};
 use tidegate_lua::{CallbackEnd, ScriptRequestId, SocketId};
 
 /// The number of the VM.
-const LIFE: u32 = 2;
+const VM: u32 = 2;
 /// A script that shows values: `[a,b]` for lists, `{k=v}` for maps.
 const SHOW: &str = "local function show(value)
         if value == tide.json.null then return 'null' end
@@ -41,7 +41,7 @@ fn connect(app: &mut App) -> SocketId {
     let (socket, what) = app.sockets.last().cloned().expect("an effect");
     assert_eq!(what, "connect 0");
     assert!(app.vm.socket_begun(socket, 5));
-    app.vm.socket_connected(LIFE, socket, false);
+    app.vm.socket_connected(VM, socket, false);
     app.advance(0);
     socket
 }
@@ -53,7 +53,7 @@ fn run(options: &str, body: &str, replies: &str) -> (String, String) {
         let socket = connect(&mut app);
         let mut response = app.effects();
         for piece in replies.as_bytes().chunks(piece) {
-            app.vm.socket_received(LIFE, socket, piece);
+            app.vm.socket_received(VM, socket, piece);
             app.advance(0);
             response = response.or(app.effects());
         }
@@ -165,11 +165,11 @@ fn messages_of_subscriptions_are_read() {
         let (mut app, id) = begin("{ timeout = 1 }", body);
         let socket = connect(&mut app);
         let replies = format!("{kind}3\r\n+subscribe\r\n+news\r\n:1\r\n{}", message(kind, "a"));
-        app.vm.socket_received(LIFE, socket, replies.as_bytes());
+        app.vm.socket_received(VM, socket, replies.as_bytes());
         app.advance(0);
         // Silence does not end the connection.
         app.advance(1100);
-        app.vm.socket_received(LIFE, socket, message(kind, "b").as_bytes());
+        app.vm.socket_received(VM, socket, message(kind, "b").as_bytes());
         app.advance(0);
         let text = app.effects().expect("it answers").1;
         let expected = "[subscribe,news,1][message,news,a]niltimeout[message,news,b]";
@@ -183,7 +183,7 @@ fn messages_of_subscriptions_are_read() {
 }
 
 #[test]
-fn connections_are_kept_unless_they_have_a_state() {
+fn connections_are_kept_unless_a_transaction_is_open() {
     let body = "r:get('k') local kept = r:keep(10, 5)
         local again = assert(tide.redis.connect('api', { password = 'p' }))
         again:multi()

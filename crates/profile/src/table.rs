@@ -112,7 +112,7 @@ fn heading(what: &str, profile: &Profile) -> String {
     let accounted = facts.user_ms + facts.kernel_ms;
     let compared = match facts.route.as_str() {
         "" => format!(
-            "by the kernel's accounts {:.1}% and {:.1}% of {accounted} ms",
+            "the kernel counts {:.1}% and {:.1}% of {accounted} ms",
             share(facts.user_ms, accounted),
             share(facts.kernel_ms, accounted),
         ),

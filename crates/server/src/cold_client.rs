@@ -223,7 +223,7 @@ impl Exchange {
             let left = left(self.deadline).map_err(text)?;
             self.stream.set_write_timeout(Some(left)).map_err(text)?;
             match self.stream.write(bytes) {
-                Ok(0) => return Err("the connection takes no bytes".to_owned()),
+                Ok(0) => return Err("the connection accepts no more bytes".to_owned()),
                 Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(text(error)),

@@ -113,7 +113,7 @@ impl LiveEdits {
                 lock(&self.waiting).retain(|other| !Arc::ptr_eq(other, &order));
                 "an earlier change or reload is still in progress, so this change was not made; help: try again"
             }
-            None => "the change is still in progress; the log will state its result",
+            None => "the change is still in progress; the result will be in the log",
         }
         .to_owned())
     }

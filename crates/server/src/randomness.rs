@@ -23,7 +23,7 @@ pub(crate) fn random_bytes() -> [u8; 32] {
     bytes
 }
 
-/// The random bytes of scripts, which nobody can guess.
+/// The random bytes of scripts, which are unpredictable.
 pub(crate) fn of_scripts() -> Randomness {
     Randomness::new(|bytes| aws_lc_rs::rand::fill(bytes).is_ok())
 }

@@ -414,7 +414,9 @@ impl Worker {
         let ConnectionId { sock, stream, .. } = id;
         if let Some(up) = self.conns.upstream(sock) {
             if !up.is_idle() {
-                return Err("it serves requests; end the connections of their clients");
+                return Err(
+                    "the connection to the server serves requests; end the connections of their clients",
+                );
             }
             self.discard_upstream(reactor, sock);
         } else if let Some(number) = stream {

@@ -46,7 +46,7 @@ fn describe_by(thread: &Thread, means: Option<Means>) -> Vec<String> {
         }
     };
     let lines = frames.chunks(FRAMES_OF_LINE);
-    lines.map(|frames| format!("it executes, innermost first: {}", frames.join(" < "))).collect()
+    lines.map(|frames| format!("executing, innermost first: {}", frames.join(" < "))).collect()
 }
 
 /// The functions of the most frequent stack, innermost first; empty if the thread has used no CPU time.

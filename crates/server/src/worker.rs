@@ -202,7 +202,7 @@ pub(crate) struct WorkerPool {
     pub(crate) kept: Vec<u32>,
     /// Exchanges that wait for a server, in order of arrival. Each of them is in `Stage::Queued`.
     pub(crate) queue: WaitQueue<tidegate_base::Id<Exchange>>,
-    /// Whether the queue stands.
+    /// Whether the queue is a standing queue (`queue-standing`).
     pub(crate) standing: StandingQueue,
     /// The requests and retries of the pool.
     pub(crate) budget: Budget,

@@ -55,7 +55,7 @@ pub fn run(args: &ConvertArgs) -> ExitCode {
     };
     let Some(program) = program else {
         print_message(&format!(
-            "tidegate: {name}: not recognized as a configuration of HAProxy or nginx; help: state the program with \
+            "tidegate: {name}: not recognized as a configuration of HAProxy or nginx; help: name the program with \
              --from haproxy or --from nginx\n"
         ));
         return ExitCode::from(USAGE);

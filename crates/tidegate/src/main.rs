@@ -50,7 +50,7 @@ enum Command {
     Convert(convert::ConvertArgs),
     /// Send a command to the admin interface of a running process, such as: show stat
     Ctl(ctl::CtlArgs),
-    /// Test Lua applications, or run Lua in a running one
+    /// Test Lua applications, or run Lua code in a running process
     Lua(lua::LuaArgs),
     /// Print the JSON Schema of the configuration, for editors
     Schema,
@@ -93,7 +93,7 @@ fn print_usage_error(error: &clap::Error) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// What to run instead of the first word that other servers would understand.
+/// The command to run in place of a first word that other servers understand.
 fn advice(word: &str) -> Option<&'static str> {
     let is_file =
         || word.ends_with(".toml") || word.ends_with(".conf") || Path::new(word).is_file();

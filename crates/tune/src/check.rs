@@ -61,7 +61,7 @@ impl Entry {
             State::Good | State::Skipped(_) => ChangedBy::Nothing,
             State::Blocked(_) => ChangedBy::Operator,
             State::Costs if !self.finding.actions.is_empty() => ChangedBy::Apply,
-            State::Costs if self.finding.by_itself && self.finding.advice.is_empty() => {
+            State::Costs if self.finding.applied_by_tidegate && self.finding.advice.is_empty() => {
                 ChangedBy::Tidegate
             }
             State::Costs => ChangedBy::Operator,

@@ -54,7 +54,7 @@ pub struct Finding {
     /// Files that only `--persist` writes, in addition to those derived from `actions`.
     pub kept: Vec<KeptFile>,
     /// Whether Tidegate applies the setting itself when it serves.
-    pub by_itself: bool,
+    pub applied_by_tidegate: bool,
     /// The gain on this host, percent; `None`: the gain of the item applies.
     pub percent: Option<f64>,
 }
@@ -120,8 +120,8 @@ impl Finding {
 
     /// Marks that Tidegate applies the setting itself when it serves.
     #[must_use]
-    pub fn by_itself(mut self) -> Self {
-        self.by_itself = true;
+    pub fn applied_by_tidegate(mut self) -> Self {
+        self.applied_by_tidegate = true;
         self
     }
 
@@ -146,7 +146,7 @@ impl Finding {
             actions: Vec::new(),
             advice: Vec::new(),
             kept: Vec::new(),
-            by_itself: false,
+            applied_by_tidegate: false,
             percent: None,
         }
     }

@@ -30,12 +30,13 @@ const WAKER: u64 = u64::MAX - 1;
 const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n{\"result\":{}}";
 const REFUSAL: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
 
-/// A message from another thread.
+/// The frames that other threads have passed to one thread.
 struct Inbox {
+    /// The frames, oldest first.
     frames: Mutex<VecDeque<Arc<[u8]>>>,
     /// Created before the threads unshare their descriptor tables, so that each table contains it.
     event: OwnedFd,
-    /// The eventfd was written and not read since.
+    /// A wake-up is pending: `event` was written, and `send_frames` has not begun since.
     is_rung: AtomicBool,
 }
 
@@ -76,8 +77,11 @@ impl Floor {
 
 /// The connections of one thread.
 struct Subscribers<'a> {
+    /// Watches the listener, the connections and the event of the own inbox.
     epoll: OwnedFd,
+    /// Accepts connections; shared by all threads.
     listener: &'a OwnedFd,
+    /// The inboxes of all threads.
     inboxes: &'a [Inbox],
     /// The index of this thread's inbox.
     own: usize,
@@ -85,6 +89,7 @@ struct Subscribers<'a> {
     connections: Vec<Option<OwnedFd>>,
     /// The descriptors of connections that have published.
     publishers: Vec<usize>,
+    /// The bytes of one read.
     buffer: Vec<u8>,
 }
 
@@ -150,7 +155,7 @@ impl<'a> Subscribers<'a> {
         true
     }
 
-    /// Handles the input of a connection: a publication, or its end.
+    /// Handles the input of a connection: a publication, or the end of the connection.
     fn receive(&mut self, fd: usize) {
         let Some(Some(socket)) = self.connections.get(fd) else { return };
         loop {
@@ -190,7 +195,7 @@ impl<'a> Subscribers<'a> {
             for (fd, socket) in self.connections.iter().enumerate() {
                 let Some(socket) = socket else { continue };
                 if !self.publishers.contains(&fd) {
-                    // The client is slow or has disconnected; the next read sees the latter.
+                    // A send fails if the client is slow or has disconnected. The next read notices the disconnect.
                     let _ = net::send(socket, &frame, SendFlags::NOSIGNAL);
                 }
             }

@@ -96,8 +96,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn receipts(numbers: &[u32]) -> Vec<Receipt> {
-        let mut ledger = SequenceWindow::default();
-        numbers.iter().map(|number| ledger.note(*number)).collect()
+        let mut window = SequenceWindow::default();
+        numbers.iter().map(|number| window.note(*number)).collect()
     }
 
     #[test]
@@ -136,7 +136,7 @@ mod tests {
         /// Goal: within the remembered window, receipts are classified as by a set of all received numbers.
         #[test]
         fn window_agrees_with_a_set_of_all_numbers(numbers in prop::collection::vec(0_u32..RECENT_MAX, 0..100)) {
-            let (mut ledger, mut seen) = (SequenceWindow::default(), BTreeSet::new());
+            let (mut window, mut seen) = (SequenceWindow::default(), BTreeSet::new());
             for number in numbers {
                 let is_newest = seen.last().is_none_or(|newest| number > *newest);
                 let expected = match (seen.insert(number), is_newest) {
@@ -144,7 +144,7 @@ mod tests {
                     (true, true) => New,
                     (true, false) => OutOfOrder,
                 };
-                prop_assert_eq!(ledger.note(number), expected);
+                prop_assert_eq!(window.note(number), expected);
             }
         }
     }

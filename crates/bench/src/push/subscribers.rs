@@ -635,13 +635,13 @@ impl<'a> Subscribers<'a> {
             .decode(message)
             .filter(|number| number % channels == channel)
             .and_then(|number| Some((number, self.shared.published_at(number)?)));
-        let (Some((number, at)), State::Open(ledger)) =
+        let (Some((number, at)), State::Open(window)) =
             (published, &mut self.members[index as usize].state)
         else {
             self.outcome.receipts.foreign += 1;
             return;
         };
-        let receipt = ledger.note(number / channels);
+        let receipt = window.note(number / channels);
         let latency = Duration::from_nanos(now.saturating_sub(at));
         self.outcome.receipts.note(receipt);
         self.outcome.latency.record(latency);

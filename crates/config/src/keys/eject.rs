@@ -48,9 +48,9 @@ pub static EJECT: Section = Section {
             "latency",
             OneOf(&[NoNumber("off"), Number(2, 100)]),
             Value("\"off\""),
-            "A server is also ejected if its responses begin so many times later than those of the other servers: on average over at \
-             least 20 requests of the server and 20 of the others, within 10 s, and by at least 20 ms. Requests with a body do not \
-             count, because their clients may send it slowly.",
+            "A server is also ejected if the time until its responses begin is this many times as long as that of the other \
+             servers: on average over at least 20 requests of the server and 20 of the others, within 10 s, and by at least 20 ms. \
+             Requests with a body do not count, because their clients may send it slowly.",
             "Servers of different speeds are common, and \"random\" and \"least-connections\" give a slow server fewer requests. \
              Set it, such as to 5, for equal servers of which one may become slow.",
         ),

@@ -67,7 +67,7 @@ pub static LISTENER: Section = Section {
             "Maximum number of open connections of one client address, in all workers together. Further connections are reset \
              before a TLS handshake. IPv6 addresses count by their first 64 bits. For a connection that begins with a PROXY \
              header, the address in the header counts, or that of the proxy if the header has no address; if that address \
-             has too many connections, the connection is closed after the header. Behind proxies that state the address in \
+             has too many connections, the connection is closed after the header. Behind proxies that report the address in \
              another way, set the limit in the route. Clients of unix sockets have no address and are not limited. Up to about \
              100,000 addresses are counted at the same time, in 1 MiB; further addresses are not limited.",
             "Many clients may share one address, such as that of their router.",

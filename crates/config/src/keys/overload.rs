@@ -18,15 +18,16 @@ pub static OVERLOAD: Section = Section {
             "turn-target",
             Duration(1, 10_000),
             Value("\"20ms\""),
-            "The longest turn that is no overload. A turn handles up to 512 sockets that are ready; `show activity` shows how long events \
-             wait.",
+            "The longest turn that does not count as overload. A turn handles up to 512 sockets that are ready; `show \
+             activity` shows how long events wait.",
             "A worker that is fully busy with ordinary requests has turns of a few milliseconds.",
         ),
         key(
             "interval",
             Duration(10, 60_000),
             Value("\"100ms\""),
-            "A single long turn is no overload: all turns of this time must be too long.",
+            "The time during which every turn must exceed `turn-target` before requests are refused. A single long turn does \
+             not count as overload.",
             "Long enough for bursts, and shorter than clients notice.",
         ),
     ],

@@ -251,7 +251,7 @@ pub static UPSTREAM: Section = Section {
             "srv",
             Text("the name of SRV records, such as \"_http._tcp.app.internal\""),
             Absent,
-            "Takes the servers from SRV records (RFC 2782), in place of `address`. Each record states the host and the port of a \
+            "Takes the servers from SRV records (RFC 2782), in place of `address`. Each record contains the host and the port of a \
              server. Servers of the lowest priority get the requests, in the proportion of the weights of their records; \
              the others are backup servers. If a host has IPv4 and IPv6 addresses, its IPv4 addresses are used. Needs [resolver] and \
              `slots`.",
@@ -375,9 +375,9 @@ pub static SERVER_TIMEOUTS: Section = Section {
             "queue-standing",
             OneOf(&[NoNumber("off"), TIMEOUT]),
             Value("\"off\""),
-            "Time in the queue while it stands: it was not empty for as long as `queue`. A queue that empties takes up bursts; one that \
-             stands only delays every request by its length. When the time expires, the client gets a 503 response with \
-             Retry-After, so that the others are served in time.",
+            "Time limit in a standing queue: a queue that has not been empty for as long as `queue`. A queue that becomes empty now \
+             and then absorbs bursts; a standing queue only delays every request. When the time expires, the client gets a 503 \
+             response with Retry-After, so that the others are served in time.",
             "Only the operator knows how long a response may take to be of use. A tenth of `queue` is a good start.",
         ),
         key(

@@ -306,15 +306,15 @@ pub static ROUTE: Section = Section {
 };
 
 const EXAMPLE: &str = "a value as clients send it";
-const IN_THE_VALUE: &str = "at least one character";
+const IN_THE_VALUE: &str = "a string of at least one character";
 
 /// `headers = { NAME = { ... } }` of a route.
 pub static FIELD: Section = Section {
     path: "[route.headers.NAME]",
     about: "What the value of a header field, a parameter or a cookie must be. Exactly one of `equals`, `contains`, `prefix`, `suffix` \
-             and `regex` is required; its text may have up to 1024 bytes.",
+             and `regex` is required; its value may have up to 1024 bytes.",
     keys: &[
-        key("equals", Text("any text"), Absent, "The whole value.", ""),
+        key("equals", Text("any string"), Absent, "The whole value.", ""),
         key("contains", Text(IN_THE_VALUE), Absent, "A string that appears in the value.", ""),
         key("prefix", Text(IN_THE_VALUE), Absent, "The text that the value begins with.", ""),
         key("suffix", Text(IN_THE_VALUE), Absent, "The text that the value ends with.", ""),

@@ -96,7 +96,7 @@ pub static SERVER: Section = Section {
             )),
             Absent,
             "The DNS servers that Lua applications query (`tide.dns`). Without this setting, the servers in /etc/resolv.conf, \
-             which is read at start and at each reload. The names of pools' servers are resolved as [resolver] states.",
+             which is read at start and at each reload. [resolver] defines how the names of pools' servers are resolved.",
             "",
         ),
         key(

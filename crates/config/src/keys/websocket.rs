@@ -55,7 +55,7 @@ pub static WEBSOCKET: Section = Section {
             Value("15"),
             "How far back a compressed message may refer, in bits: 15 is 32 KiB, 9 is 512 bytes. The limit applies to messages \
              from Tidegate, and to messages of clients that accept a limit (`client_max_window_bits`; browsers do). A client \
-             may state a smaller window for itself.",
+             may choose a smaller window for itself.",
             "The largest window compresses best. With compression = \"dedicated\", a smaller one saves memory: a connection \
              takes about 300 KiB with 15 bits, 60 KiB with 12 and 15 KiB with 9.",
         ),

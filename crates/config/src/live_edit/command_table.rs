@@ -77,7 +77,7 @@ pub(super) fn read_pool(name: &str, text: &str, folder: &str) -> Result<Pool, St
     let mut found = read_part(text, folder, pools::read)?.pools;
     match (found.pop(), found.is_empty()) {
         (Some(pool), true) => Ok(pool),
-        _ => Err("state one pool, such as { servers = [\"10.0.0.1:80\"] }".to_owned()),
+        _ => Err("write one pool, such as { servers = [\"10.0.0.1:80\"] }".to_owned()),
     }
 }
 

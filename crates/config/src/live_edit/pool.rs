@@ -27,7 +27,7 @@ pub(super) fn add(
     if config.pools.len() >= POOLS_MAX {
         return Err(format!("there are {POOLS_MAX} pools already"));
     }
-    let mut part = stated::read_pool(name, text, files.folder)?;
+    let mut part = command_table::read_pool(name, text, files.folder)?;
     certificate::share(config, &mut part);
     config
         .origins

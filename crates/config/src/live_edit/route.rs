@@ -37,7 +37,7 @@ pub(super) fn add(
     if config.routes.len() >= INDEXES_MAX {
         return Err(format!("there are {INDEXES_MAX} routes already"));
     }
-    let route = stated::read_route(text, config, files)?;
+    let route = command_table::read_route(text, config, files)?;
     let only_one = config.listeners.len() == 1;
     let mut earlier = config.routes.iter().take(at.min(COMPARED_MAX)).zip(&names);
     let taker = earlier.find(|(other, _)| !other.is_off && covers(other, &route, only_one));

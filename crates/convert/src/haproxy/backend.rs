@@ -435,7 +435,7 @@ fn common(
                 continue;
             }
             let why = format!(
-                "`{key}` of {what} is one value for all servers of a pool; this server has another value than others, and none is used"
+                "`{key}` of {what} is one value for all servers of a pool; this server has a different value, so no value is used"
             );
             findings.untranslated(*line, why);
             refused.push(key);

@@ -320,7 +320,8 @@ fn apply_rules(
                 && let Some(clauses) =
                     rules::clauses(condition, line.number, &mut sections.names, findings)
             {
-                findings.differs(line.number, "requests are counted once a route has taken them");
+                findings
+                    .differs(line.number, "requests are counted after their route has been chosen");
                 let edit = Edit::Setting("count", Value::Text(table));
                 replace(routes, line.number, findings, |routes| {
                     route::apply(routes, &clauses, &Act::Change(&edit))

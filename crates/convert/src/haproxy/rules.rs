@@ -203,8 +203,10 @@ fn request_effect(words: &[String]) -> Result<Option<Effect>, String> {
             }
             if after("file").is_some() || after("errorfile").is_some() || after("lf-file").is_some()
             {
-                return Err("the body of `respond` is a text; write the content of the file there"
-                    .to_owned());
+                return Err(
+                    "the body of `respond` is a string; write the content of the file there"
+                        .to_owned(),
+                );
             }
             let body = after("string").or_else(|| after("lf-string")).cloned().unwrap_or_default();
             respond(status()?.unwrap_or(200), headers, body)

@@ -378,7 +378,8 @@ impl<'d> Reader<'_, 'd, '_, '_> {
                 continue;
             }
             if is_pattern || !self.shared.upstreams.contains_key(entry.arg(0)) {
-                self.findings.untranslated(entry.line, "values are names of upstreams, and keys are all texts or all regular expressions");
+                let why = "values are names of upstreams, and either all keys are regular expressions or none";
+                self.findings.untranslated(entry.line, why);
                 continue;
             }
             let pool = self.upstream_pool("http", entry.arg(0), entry.line);

@@ -143,7 +143,7 @@ fn access_log(http: &[Directive], plan: &mut Plan, findings: &mut Findings<'_>) 
             Some((own, _)) if *own == value => {}
             Some(_) => findings.untranslated(
                 line,
-                "there is one access log; its lines state the listener, the host and the route",
+                "there is one access log; its lines contain the listener, the host and the route",
             ),
             None => {
                 findings.differs(line, "the lines of the access log are JSON; format = \"http\" writes those of HAProxy");

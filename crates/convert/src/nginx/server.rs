@@ -263,7 +263,7 @@ fn trusted(block: &mut Block, servers: &[Levels<'_, '_>], findings: &mut Finding
         let Some(last) = own.last() else { continue };
         last_line = last.line;
         if !header.eq_ignore_ascii_case("X-Forwarded-For") {
-            let why = "trusted proxies state the client in X-Forwarded-For or Forwarded";
+            let why = "trusted proxies report the client in X-Forwarded-For or Forwarded";
             findings.differs(last.line, why);
         }
     }

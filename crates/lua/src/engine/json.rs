@@ -264,7 +264,7 @@ impl Writer<'_> {
                         self.number(ffi::lua_tonumber(l, top - 1))?;
                         if self.rules.is_none() && has_key(self.call, index, &self.out[from..]) {
                             return Err(
-                                "a table with a number and the same text as keys cannot be written as JSON",
+                                "a table with a number and an equal string as keys cannot be written as JSON",
                             );
                         }
                         self.out.push(b'"');

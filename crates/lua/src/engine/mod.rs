@@ -145,7 +145,7 @@ pub(crate) enum Entry {
     FrameEnd,
     /// Runs `on_retire`.
     Retire,
-    /// Hands out the state of a client, and forgets the client.
+    /// Returns the state of a client, and removes the client.
     Release,
     /// Takes over a client with its state, and runs `on_handover`.
     Adopt,
@@ -422,7 +422,7 @@ impl Engine {
         // runs.
         unsafe {
             let message = match ffi::lua_type(l, -1) {
-                ffi::LUA_TSTRING | ffi::LUA_TNUMBER => text_at(l, -1),
+                ffi::LUA_TSTRING | ffi::LUA_TNUMBER => string_at(l, -1),
                 ffi::LUA_TNONE => "unknown error".to_owned(),
                 other => {
                     let name = CStr::from_ptr(ffi::lua_typename(l, other));
@@ -515,7 +515,7 @@ unsafe fn load(l: *mut ffi::lua_State, name: &CStr, source: &[u8]) -> Result<(),
         if status == ffi::LUA_OK {
             return Ok(());
         }
-        let message = text_at(l, -1);
+        let message = string_at(l, -1);
         ffi::lua_settop(l, -2);
         Err(Failure { excess: None, message, trace: String::new() })
     }
@@ -540,7 +540,7 @@ unsafe fn push(l: *mut ffi::lua_State, argument: Argument<'_>) {
 ///
 /// # Safety
 /// `l` is a live state with a string or number at `index`.
-unsafe fn text_at(l: *mut ffi::lua_State, index: c_int) -> String {
+unsafe fn string_at(l: *mut ffi::lua_State, index: c_int) -> String {
     let mut length = 0;
     // SAFETY: the caller guarantees the value; the bytes are copied before anything can free them.
     unsafe {
@@ -560,7 +560,7 @@ unsafe fn traceback(l: *mut ffi::lua_State, of: *mut ffi::lua_State, level: c_in
     // SAFETY: the caller guarantees the states. The traceback needs little memory, which is always granted.
     unsafe {
         lual_traceback(l, of, ptr::null(), level);
-        let mut text = text_at(l, -1);
+        let mut text = string_at(l, -1);
         ffi::lua_settop(l, -2);
         if text.len() > TRACE_BYTES_MAX {
             let end = (0..=TRACE_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at));

@@ -71,7 +71,7 @@ function P.decide_frame(index, generation, kind, result, new_kind)
     error("on_frame: the second result must be \"text\" or \"binary\"", 0)
   end
   local ok, err = replace(index, generation, result, new_kind == "text")
-  -- Without a tunnel, nobody wants the message any more.
+  -- Without a tunnel, the message has no receiver any more.
   if not ok and native.tunnel_is_open(index, generation) then error("on_frame: " .. err, 0) end
 end
 

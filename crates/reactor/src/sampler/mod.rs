@@ -2,7 +2,7 @@
 //! CPU time.
 //! In: threads, a rate. Out: `Sample`s, by `perf_event_open` with the kernel's frames, or by timers and a signal handler where
 //! the system forbids that.
-//! Never: costs a thread anything while no `Sampler` exists. Unwinds a stack: that takes files and memory.
+//! Never: costs a thread anything while no `Sampler` exists; unwinds a stack, because that needs files and memory.
 //! Limits: `STACK_BYTES` of a stack; samples that come faster than `drain` is called are counted as lost.
 
 mod mark;
@@ -27,8 +27,8 @@ pub struct Thread {
     pub stack_end: usize,
 }
 
-/// The calling thread. It must not end while a [`Sampler`] of it exists that uses timers: then it gets no sample, but another
-/// thread may have its number.
+/// The calling thread. It must not end while a [`Sampler`] that uses timers samples it: it gets no more samples then, and another
+/// thread may get its number.
 ///
 /// # Errors
 /// The error of pthread_getattr_np(3).
@@ -276,7 +276,7 @@ mod tests {
         assert!(sampled >= 20 && left_out == 0, "{sampled}, {left_out}");
         let (sampled, left_out) = ticks_of(false);
         assert!(sampled == 0 && left_out >= 20, "{sampled}, {left_out}");
-        assert!(!is_thread_marked(), "the mark is that of its thread");
+        assert!(!is_thread_marked(), "the mark belongs to the other thread");
         let share = share_of_the_spinning_function(Means::Timers, 20).expect("timers");
         assert!(share > 0.8, "other samplers sample threads without a mark: {share}");
     }

@@ -79,7 +79,8 @@ impl<R: Reactor, O: TlsObserver> Reactor for SecureView<'_, R, O> {
             })
         else {
             self.layer.observer.count(Event::Bug);
-            // Of the shortages, only this one concerns this server alone: another one may be tried, and nobody is to make room.
+            // Of the shortages, only this one concerns this server alone: another one may be tried, and no connection
+            // is closed to make room.
             return Err(Shortage::Ports);
         };
         let sock = self.inner.connect_from(address, source)?;

@@ -516,7 +516,7 @@ const COMMANDS: &[Command] = &[
         words: &["upgrade"],
         arguments: "",
         about: "the same as SIGUSR2: starts the program again with the same listening sockets, waits until it serves, then stops; \
-                fails if the new process does not serve, and this one serves on",
+                if the new process does not serve, the command fails, and this process continues to serve",
         example: "upgrade",
         run: |arguments, _| match arguments {
             [] => Ok(Reply::Pending(Pending::Upgrade)),

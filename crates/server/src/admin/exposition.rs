@@ -247,7 +247,7 @@ impl Exposition {
 }
 
 fn seconds_of(durations: &Durations) -> f64 {
-    durations.sum_us() as f64 / 1e6
+    durations.sum() as f64 / 1e6
 }
 
 fn encode_labels(out: &mut Vec<u8>, Labels(labels): &Labels) {

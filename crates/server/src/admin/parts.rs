@@ -179,7 +179,7 @@ pub(super) fn resolvers(arguments: &[&str], operations: &Operations) -> Outcome 
     ]);
     let by = match &operations.config().resolver {
         None => "# resolved by the system\n",
-        Some(_) => "# resolved by DNS servers, as [resolver] states\n",
+        Some(_) => "# resolved by DNS servers, as [resolver] defines\n",
     };
     rows.note(by);
     for (name, known) in operations.names.all() {

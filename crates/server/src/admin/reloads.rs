@@ -89,7 +89,7 @@ impl Reloads {
         match &state.result {
             _ if state.ended <= before => Err(match state.is_stopping {
                 true => format!("the process is stopping, so it does not {what}"),
-                false => format!("the {what} is still in progress; the log will state its result"),
+                false => format!("the {what} is still in progress; the result will be in the log"),
             }),
             result => result.clone(),
         }

@@ -359,7 +359,12 @@ impl Worker {
 
     /// Cancels a request: no coroutine waits for the response any more.
     pub(crate) fn cancel_own<R: Reactor>(&mut self, reactor: &mut R, id: Id<InternalRequest>) {
-        self.fail_own(reactor, id, Cause::Client, "the application gave up");
+        self.fail_own(
+            reactor,
+            id,
+            Cause::Client,
+            "the application no longer waits for the response",
+        );
     }
 
     /// Ends the requests of an application whose VM no longer exists.

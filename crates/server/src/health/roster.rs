@@ -143,7 +143,7 @@ impl Checked {
     /// The server is up until a check fails. Returns whether it was down.
     fn begin_anew(&mut self) -> bool {
         let was_up = self.is_up();
-        (self.health, self.last) = (self.health.anew(), None);
+        (self.health, self.last) = (self.health.unchecked(), None);
         !was_up
     }
 }

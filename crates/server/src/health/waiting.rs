@@ -2,8 +2,8 @@
 //! In: targets whose checks lacked a slot, a descriptor or memory; connections whose checks have ended. Out: the check that is
 //! tried next; the connection that gives up its slot first.
 //! Limits: one place for each target; two lines of the log each `LOG_SPAN`.
-//! Invariant: checks are tried in the order in which they began to wait. A check that was tried and lacks memory begins to wait anew,
-//! and so does one whose connect was begun and then failed for lack of a resource.
+//! Invariant: checks are tried in the order in which they began to wait. A check that was tried and lacks memory goes to the end of the
+//! queue, and so does one whose connect was begun and then failed for lack of a resource.
 
 use std::collections::{BTreeMap, VecDeque};
 

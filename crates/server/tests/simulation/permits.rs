@@ -130,7 +130,7 @@ fn idle_server_is_used_by_each_worker_although_no_request_may_queue() {
         process.pass(Span::from_millis(10), || {});
         assert_status(200, &String::from_utf8_lossy(&client.receive()));
     }
-    // The server is busy, so nobody has a permit.
+    // The server is busy, so no worker has a permit.
     clients[0][0].send(GET);
     process.pass(Span::from_millis(10), || {});
     clients[1][0].send(GET);

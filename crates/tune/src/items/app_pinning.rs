@@ -44,5 +44,5 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
     Ok(Finding::good_if(allowed.len() >= online.len(), found)
         .because("taskset, a cpuset or CPUAffinity= in systemd excludes the other CPUs")
         .advise("if the other CPUs are idle, start the server without taskset or widen the cpuset")
-        .by_itself())
+        .applied_by_tidegate())
 }

@@ -50,5 +50,5 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
             "/etc/systemd/system/tidegate.service.d/90-tidegate-nofile.conf",
             format!("[Service]\nLimitNOFILE={wanted}\n"),
         )
-        .by_itself())
+        .applied_by_tidegate())
 }

@@ -69,5 +69,5 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     } else {
         "first: tidegate tune apply locality-irq-affinity --yes".to_owned()
     })
-    .by_itself())
+    .applied_by_tidegate())
 }

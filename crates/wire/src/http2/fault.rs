@@ -209,7 +209,8 @@ fault_kinds! {
     FieldValueInvalid Stream Peer PROTOCOL_ERROR "a field value contains a control character, or begins or ends with whitespace",
     ConnectionField Stream Peer PROTOCOL_ERROR "a connection-specific field is not allowed in HTTP/2",
     TeInvalid Stream Peer PROTOCOL_ERROR "TE may only be \"trailers\" in HTTP/2",
-    FramingFieldMisspelled Stream Peer PROTOCOL_ERROR "Content_Length and Transfer_Encoding are not allowed",
+    FramingFieldMisspelled Stream Peer PROTOCOL_ERROR
+        "Content_Length and Transfer_Encoding are not allowed; servers may read \"_\" as \"-\"",
     MethodInvalid Stream Peer PROTOCOL_ERROR "the method is not a valid token",
     SchemeInvalid Stream Peer PROTOCOL_ERROR "the scheme must be http or https",
     PathInvalid Stream Peer PROTOCOL_ERROR "the path must begin with a slash, or be * for OPTIONS",

@@ -102,13 +102,13 @@ impl ReceiveWindow {
         increment
     }
 
-    /// Shrinks the window of a consumer that does not keep up, by the bytes that it has taken since the last increment, to `floor`
+    /// Shrinks the window of a consumer that does not keep up, by the bytes that it has taken since the last increment, to `target_min`
     /// at least. Returns by how much it shrank.
-    pub(super) fn shrink(&mut self, floor: u32) -> u32 {
+    pub(super) fn shrink(&mut self, target_min: u32) -> u32 {
         if self.held <= self.target / 2 {
             return 0;
         }
-        let excess = self.credit.min(self.target.saturating_sub(floor));
+        let excess = self.credit.min(self.target.saturating_sub(target_min));
         self.credit -= excess;
         self.target -= excess;
         excess

@@ -1,4 +1,4 @@
-//! Attacks on a connection, each with the bound that ends it: one below the bound passes, one above does not.
+//! Attacks on a connection, each with the bound that ends the connection: as many as the bound pass, one more does not.
 
 use crate::bytes::{END_HEADERS, END_STREAM, Frames, GET, PADDED, block};
 use crate::watch::{Watch, server};
@@ -61,7 +61,7 @@ fn answers_before_reset(
 }
 
 #[test]
-fn resets_count_if_only_the_response_was_faster() {
+fn reset_of_a_stream_opened_at_the_same_time_counts_even_if_the_response_is_complete() {
     // The end of a complete exchange restores a reset, except for the first one.
     for (request, most) in
         [(Frames::get as fn(Frames, u32) -> Frames, RESETS_MAX - 1), (Frames::post, RESETS_MAX)]
@@ -132,7 +132,7 @@ fn trailers_of_connect_are_a_fault_of_the_client() {
 }
 
 #[test]
-fn faults_of_a_server_stop_the_connection_long_before_they_end_it() {
+fn faults_of_a_server_stop_new_requests_long_before_they_close_the_connection() {
     for (frames, graceful, fault) in [
         (
             (|| Frames::new().data(1, 0, b"")) as fn() -> Frames,
@@ -365,7 +365,7 @@ fn requests_and_data_allow_more_priorities_and_window_updates() {
 #[test]
 fn client_may_return_much_received_data_in_many_window_updates_at_once() {
     let mut watch = begun();
-    // A window as that of Go's client, which later returns it in steps of 8 KiB, of the stream and of the connection.
+    // Windows of the stream and of the connection as large as those of Go's client, which returns them later in steps of 8 KiB.
     let window = 4 << 20;
     assert!(watch.feed(&Frames::new().settings(&[(4, window)]).window(0, 1 << 30).get(1).0, 100));
     assert!(watch.connection.send_response(&mut watch.out, 1, 200, false, |_| {}));

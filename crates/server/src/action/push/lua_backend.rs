@@ -108,7 +108,7 @@ impl Worker {
         }
     }
 
-    /// The VM of an application is gone: nobody decides about its events.
+    /// The VM of an application is gone: no application decides about its events.
     pub(in crate::action) fn fail_events_of(&mut self, app: usize) {
         let of_app =
             |(id, event): (Id<LuaEvent>, &LuaEvent)| (usize::from(event.app) == app).then_some(id);
