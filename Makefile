@@ -1,7 +1,6 @@
 # Users need `make run`; contributors need `make test`. The other targets are for development and releases.
 .PHONY: run test lint fuzz soak leak compare c1000k figures build dist deb image peers
 SHELL := /bin/bash
-LOGS := target/test-logs
 SEEDS ?= 5000
 FIRST ?= 0
 CONNECTS ?= 1000000
@@ -27,12 +26,8 @@ image:          ## write a container image without a daemon: target/image/tidega
 peers:          ## install the third-party programs that the tests run
 	scripts/install-peers.sh
 
-test: peers     ## lints, then unit, property, simulation, socket and third-party tests; CI runs this
-	mkdir -p $(LOGS) && rm -f $(LOGS)/*
-	$(MAKE) --no-print-directory lint
-	@# Both the total and the exit status of cargo count: a test program that crashes prints no result line.
-	set -o pipefail; cargo test --workspace --no-fail-fast 2>&1 | tee $(LOGS)/workspace.log; ended=$$?; \
-	cargo xtask test-summary $(LOGS)/workspace.log && exit $$ended
+test:           ## all tests and the lints; installs the third-party programs that the tests run; CI runs this
+	scripts/test.sh
 
 lint:           ## formatting and lints
 	cargo fmt --all --check
