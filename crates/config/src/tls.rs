@@ -65,6 +65,15 @@ pub(crate) fn read_listener(table: &Table<'_>, notes: &mut Notes) -> Option<List
         }
         (ClientAuth::Off, None) | (_, Some(_)) => {}
     }
+    if tls.client_auth == ClientAuth::Off
+        && tls.client_ca.is_none()
+        && tls.client_crl.is_some()
+        && is_known
+    {
+        let what = "`client-crl` has no effect, because no client certificates are requested";
+        let note = Note::new(Kind::Conflict, table.key_place("client-crl"), what);
+        notes.error(note.help("add client-auth and client-ca, or remove `client-crl`"));
+    }
     if let Some(text) = table.text("tickets", notes) {
         tls.tickets = match text.text.as_str() {
             "own" => TicketSource::Own,

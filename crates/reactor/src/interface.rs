@@ -385,6 +385,17 @@ pub trait Reactor: Sized {
     ///
     /// Without effect if an id is stale, or for connections that a layer secures.
     fn relay_to(&mut self, _from: SockId, _to: Option<SockId>) {}
+    /// Whether a layer has secured the connection by other rules for clients than those which it applies to the listener with this
+    /// index in the configuration now, or has not secured it although it secures those of the listener now.
+    fn is_outdated(&self, _sock: SockId, _listener: u16) -> bool {
+        false
+    }
+
+    /// Whether a layer has verified the server of an outgoing connection by other rules than those of now.
+    fn is_server_outdated(&self, _sock: SockId) -> bool {
+        false
+    }
+
     /// Whether the peer has ended its direction, as far as the kernel has reported. Bytes before its FIN may be
     /// unread.
     fn has_hung_up(&self, sock: SockId) -> bool;

@@ -25,9 +25,11 @@ use crate::handler::{Event, LayerHandler, Refused, TlsObserver};
 use crate::plan::{ListenerPlan, PoolPlan, ServerPlan, TlsPlan};
 use crate::refusals::{ClientForLog, RefusalLog};
 
-/// Handshake steps of accepted connections that a worker performs in one turn; the others wait for a later
-/// turn. One step costs up to a millisecond (RSA), so established connections wait a few milliseconds at most.
+/// Handshake steps of accepted connections that a worker performs in one turn; the others wait for a later turn.
 const HANDSHAKES_PER_TURN_MAX: u32 = 8;
+/// Once a turn has lasted this long, it begins no handshake step. A step with an RSA key costs 1 ms (2048 bits) to 40 ms (8192 bits),
+/// so established connections wait for this time and one step at most.
+const HANDSHAKE_SPAN_MAX: Span = Span::from_millis(4);
 /// Plain output of one connection is gathered up to this many bytes before it is sealed.
 const GATHERED_BYTES_MAX: usize = 4 * SMALL_BUFFER_BYTES;
 /// Faults of servers are logged at most once in this time. Refused clients have a separate limit of the same length,
@@ -93,6 +95,8 @@ struct Conn {
     deadline_span: Span,
     /// The server of an outgoing connection; `None` for an accepted connection.
     server_key: Option<ServerKey>,
+    /// The `Acceptor::trust` or `Connector::trust` by which the peer is verified.
+    trust: u32,
     /// A PROXY header must precede the handshake; the part received so far is in `input`.
     expects_preface: bool,
     /// The handler receives plain bytes now; false while it has paused receiving.
@@ -111,6 +115,14 @@ impl Conn {
     fn holds_part(&self) -> bool {
         self.session.held_bytes() > 0
     }
+}
+
+/// How a secured connection began.
+enum Secured {
+    /// A client has connected. The rules of its listener have this `Acceptor::trust`.
+    Accepted { trust: u32 },
+    /// The worker has connected to this server. The rules of its pool have this `Connector::trust`.
+    Outgoing { server: ServerKey, trust: u32 },
 }
 
 /// Whether the end of the peer's bytes has arrived and been handed over.
@@ -181,12 +193,35 @@ impl<O: TlsObserver> TlsLayer<O> {
         if slot.generation == sock.generation { slot.conn.as_deref_mut() } else { None }
     }
 
-    fn is_secure(&self, sock: SockId) -> bool {
-        let slot = self.slots.get(sock.index as usize);
-        slot.is_some_and(|slot| slot.generation == sock.generation && slot.conn.is_some())
+    fn peek(&self, sock: SockId) -> Option<&Conn> {
+        let slot = self.slots.get(sock.index as usize)?;
+        slot.conn.as_deref().filter(|_| slot.generation == sock.generation)
     }
 
-    fn insert(&mut self, sock: SockId, session: TlsSession, server_key: Option<ServerKey>) {
+    fn is_secure(&self, sock: SockId) -> bool {
+        self.peek(sock).is_some()
+    }
+
+    /// See `Reactor::is_outdated`.
+    fn is_outdated(&self, sock: SockId, listener: u16) -> bool {
+        let plan = self.plan.listeners.get(usize::from(listener)).and_then(Option::as_ref);
+        let secured = self.peek(sock).map(|conn| conn.trust);
+        plan.is_some_and(|plan| secured != Some(plan.acceptor.trust()))
+    }
+
+    /// See `Reactor::is_server_outdated`.
+    fn is_server_outdated(&self, sock: SockId) -> bool {
+        let Some(conn) = self.peek(sock) else { return false };
+        let pool =
+            conn.server_key.and_then(|key| self.plan.pools.get(usize::from(key.pool))?.as_ref());
+        pool.is_some_and(|pool| pool.connector.trust() != conn.trust)
+    }
+
+    fn insert(&mut self, sock: SockId, session: TlsSession, secured: Secured) {
+        let (server_key, trust) = match secured {
+            Secured::Accepted { trust } => (None, trust),
+            Secured::Outgoing { server, trust } => (Some(server), trust),
+        };
         let index = sock.index as usize;
         if index >= self.slots.len() {
             self.slots.resize_with(index + 1, Slot::default);
@@ -197,6 +232,7 @@ impl<O: TlsObserver> TlsLayer<O> {
             input: Vec::new(),
             deadline_span: Span::MAX,
             server_key,
+            trust,
             expects_preface: false,
             receiving: true,
             peer_end: PeerEnd::Open,
@@ -326,6 +362,13 @@ impl<O: TlsObserver> TlsLayer<O> {
         reactor.note_due(has_work);
     }
 
+    /// Ends the handshake steps of a turn that has lasted too long since it `began`.
+    fn limit_handshakes(&mut self, began: Moment, now: Moment) {
+        if now >= began.after(HANDSHAKE_SPAN_MAX) {
+            self.handshakes_left = 0;
+        }
+    }
+
     /// Calls `act` with the handler and its view between two turns (for example, to begin a stop).
     pub fn between_turns<R: Reactor, H: LayerHandler, T>(
         &mut self,
@@ -446,11 +489,12 @@ impl<O: TlsObserver, H: LayerHandler> Stack<'_, O, H> {
         peer: Peer,
     ) {
         let plan = self.layer.acceptor(listener);
+        let trust = plan.map_or(0, |plan| plan.acceptor.trust());
         let begun = plan.map(|plan| (plan.acceptor.accept(), plan.handshake_timeout));
         let timeout = match begun {
             None => None,
             Some((Ok(session), timeout)) => {
-                self.layer.insert(sock, session, None);
+                self.layer.insert(sock, session, Secured::Accepted { trust });
                 Some(timeout)
             }
             Some((Err(_), _)) => {
@@ -483,7 +527,8 @@ impl<O: TlsObserver, H: LayerHandler> Stack<'_, O, H> {
         }
         if budget > 0 && !conn.waits_for_turn {
             self.layer.handshakes_left -= 1;
-            return self.process(inner, sock, bytes);
+            self.process(inner, sock, bytes);
+            return self.layer.limit_handshakes(inner.now(), inner.read_clock());
         }
         conn.input.extend_from_slice(bytes);
         inner.set_receiving(sock, false);
@@ -524,6 +569,10 @@ impl<O: TlsObserver, H: LayerHandler> Stack<'_, O, H> {
 
     /// Continues the handshakes that earlier turns postponed.
     fn continue_handshakes<R: Reactor>(&mut self, inner: &mut R) {
+        if self.layer.waiting.is_empty() {
+            return;
+        }
+        let began = inner.read_clock();
         while self.layer.handshakes_left > 0 {
             let Some(sock) = self.layer.waiting.pop_front() else { return };
             let Some(conn) = self.layer.conn(sock) else { continue };
@@ -534,6 +583,7 @@ impl<O: TlsObserver, H: LayerHandler> Stack<'_, O, H> {
             inner.set_receiving(sock, true);
             self.process(inner, sock, &mut input);
             self.settle(inner);
+            self.layer.limit_handshakes(began, inner.read_clock());
         }
     }
 

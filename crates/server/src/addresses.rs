@@ -12,7 +12,7 @@ use tidegate_base::Address;
 use tidegate_config::arrange::{Arranged, Generation};
 use tidegate_config::model::ServerAddress;
 use tidegate_gate::name_book::text_of;
-use tidegate_reactor::Reactor;
+use tidegate_reactor::{Reactor, SockId};
 
 use crate::configuration::Configuration;
 use crate::connection::ServerCarrier;
@@ -162,15 +162,20 @@ impl Worker {
         for sock in self.conns.upstream_ids() {
             // Closing one connection may close another.
             let Some(up) = self.conns.upstream(sock) else { continue };
-            if (up.pool, up.server) != server {
-                continue;
+            if (up.pool, up.server) == server {
+                self.outdate_upstream(reactor, sock);
             }
-            up.is_outdated = true;
-            match (up.is_idle(), &up.carrier) {
-                (true, _) => self.retire_upstream(reactor, sock),
-                (false, ServerCarrier::Http2(_)) => self.retire_http2_server(sock),
-                (false, ServerCarrier::Http1(_)) => {}
-            }
+        }
+    }
+
+    /// Ends a connection to a server after the requests in progress.
+    pub(crate) fn outdate_upstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let Some(up) = self.conns.upstream(sock) else { return };
+        up.is_outdated = true;
+        match (up.is_idle(), &up.carrier) {
+            (true, _) => self.retire_upstream(reactor, sock),
+            (false, ServerCarrier::Http2(_)) => self.retire_http2_server(sock),
+            (false, ServerCarrier::Http1(_)) => {}
         }
     }
 }

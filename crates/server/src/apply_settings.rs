@@ -175,6 +175,7 @@ impl Worker {
         self.renew_clients(reactor, &snapshot);
         self.renew_own();
         self.close_stale_idle(reactor, &snapshot);
+        self.end_outdated_connections(reactor);
         self.note_gone(&snapshot);
         self.drain_removed(reactor);
         self.change_apps(reactor, successors);
@@ -381,6 +382,41 @@ impl Worker {
             self.renew_client(sock);
             if is_http2 && is_gone {
                 self.stop_http2_client(reactor, sock);
+            }
+        }
+    }
+
+    /// Ends the connections whose peers were verified by other rules than those of now (authorities, revocation lists), after the
+    /// requests in progress. Further requests of clients on them are refused.
+    pub fn end_outdated_connections<R: Reactor>(&mut self, reactor: &mut R) {
+        self.end_outdated_clients(reactor);
+        self.end_outdated_servers(reactor);
+    }
+
+    fn end_outdated_clients<R: Reactor>(&mut self, reactor: &mut R) {
+        for sock in self.conns.downstream_ids() {
+            let Some(down) = self.conns.downstream(sock) else { continue };
+            if !reactor.is_outdated(sock, down.listener) {
+                continue;
+            }
+            let is_idle = down.requests > 0 && down.has_nothing_under_way();
+            match &mut down.carrier {
+                ClientCarrier::Http1(_) if is_idle => self.close_client(reactor, sock),
+                ClientCarrier::Http1(http1) => {
+                    if let Phase::Request(request) = &mut http1.phase {
+                        request.keep = false;
+                    }
+                }
+                ClientCarrier::Http2(_) => self.stop_http2_client(reactor, sock),
+                ClientCarrier::Tcp(_) => {}
+            }
+        }
+    }
+
+    fn end_outdated_servers<R: Reactor>(&mut self, reactor: &mut R) {
+        for sock in self.conns.upstream_ids() {
+            if reactor.is_server_outdated(sock) {
+                self.outdate_upstream(reactor, sock);
             }
         }
     }

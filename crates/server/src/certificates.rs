@@ -423,12 +423,13 @@ fn subject_of(
     revocations: &[String],
 ) -> String {
     use SetupKind::{
-        AuthoritiesBroken, AuthoritiesEmpty, KeyBroken, KeyMismatch, KeyMissing, RevocationBroken,
-        RevocationForeign, RevocationForged,
+        AuthoritiesBroken, AuthoritiesEmpty, KeyBroken, KeyMismatch, KeyMissing, OcspBroken,
+        RevocationBroken, RevocationForeign, RevocationForged,
     };
     let own = fault.certificate.and_then(|at| certificates.get(at));
     let file = match (fault.kind, own) {
         (KeyBroken | KeyMismatch | KeyMissing, Some(paths)) => Some(paths.key.clone()),
+        (OcspBroken, Some(paths)) => paths.ocsp.clone(),
         (_, Some(paths)) => Some(paths.cert.clone()),
         (AuthoritiesBroken | AuthoritiesEmpty, None) => authorities.cloned(),
         (RevocationBroken | RevocationForeign | RevocationForged, None) => {

@@ -81,8 +81,9 @@ impl Reloader {
         Self { configuration, loader, delivery, addresses, seen, seen_file }
     }
 
-    /// Reads the configuration and all TLS files again. If anything is wrong, everything stays as it is.
-    fn reload_all(&mut self) {
+    /// Reads the configuration and all TLS files again. If anything is wrong, everything stays as it is. Returns whether the TLS
+    /// files are in use.
+    fn reload_all(&mut self) -> bool {
         if self.configuration.source.is_none() {
             log::warning(format_args!(
                 "SIGHUP: no configuration was reloaded, because the process was started without a configuration file"
@@ -91,11 +92,11 @@ impl Reloader {
                 self.reload_certificates();
             }
             self.configuration.reload(&mut self.loader);
-            return;
+            return true;
         }
         // The new settings contain the TLS settings.
         self.delivery.forget_pending();
-        self.configuration.reload(&mut self.loader);
+        self.configuration.reload(&mut self.loader).is_some()
     }
 
     /// Makes the edits that commands wait for. Returns whether there were any.
@@ -205,8 +206,11 @@ impl Reloader {
                     file_now = Signature::of_paths(&watched.file);
                 }
                 if notified || file_now != self.seen_file {
-                    self.reload_all();
-                    (self.seen, self.seen_file) = (now, file_now);
+                    // Changed TLS files must not be lost because the configuration was refused.
+                    if self.reload_all() {
+                        self.seen = now;
+                    }
+                    self.seen_file = file_now;
                     let file = self.file();
                     if file != watched.file {
                         self.seen_file = Signature::of_paths(&file);

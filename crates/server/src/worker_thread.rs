@@ -283,7 +283,12 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>, index: u16) {
                     }
                 }
                 (Some(Mail::Inspect(inspection)), _) => worker.begin_inspection(inspection),
-                (Some(Mail::Tls(plan)), Some(layer)) => layer.replace_plan(&plan),
+                (Some(Mail::Tls(plan)), Some(layer)) => {
+                    layer.replace_plan(&plan);
+                    layer.between_turns(reactor, worker, |worker, view| {
+                        worker.end_outdated_connections(view)
+                    });
+                }
                 (Some(Mail::Tls(_)), None) => {}
                 (Some(Mail::Prepare(rehearsal)), None) => {
                     rehearse(reactor, worker, &rehearsal);

@@ -18,8 +18,8 @@ use tidegate_server::{Leftovers, Snapshot, Worker, WorkerLimits};
 use tidegate_wire::message::DateField;
 use tidegate_wire::proxy_protocol::{self, Endpoints, Extension};
 use tidegate_wire::tls::{
-    Acceptor, AcceptorSettings, CIPHER_NAMES, Connector, ConnectorSettings, GROUP_NAMES,
-    Randomness, Roots, TicketKeys, TlsClock, TlsSession, Version,
+    Acceptor, AcceptorSettings, CIPHER_NAMES, ClientAuth, Connector, ConnectorSettings,
+    GROUP_NAMES, Randomness, Roots, TicketKeys, TlsClock, TlsSession, Version,
 };
 
 const CONFIG: &str = r#"
@@ -285,6 +285,93 @@ impl World {
         self.turn();
         self.turn();
     }
+}
+
+impl World {
+    /// Replaces the settings of listener 0 (`auth`) and of the pool at index 0 (another authority besides), as after a change of files.
+    fn replace_trust(&mut self, auth: Option<ClientAuth>, pool: bool) {
+        let files = |seed| peer::keys::certificate(seed, "a.example", |_| {});
+        let mut plan = self.layer.plan();
+        if let Some(client_auth) = auth {
+            let settings = AcceptorSettings {
+                certificates: vec![files(1)],
+                client_auth,
+                client_authorities_pem: files(2).chain_pem,
+                ..Default::default()
+            };
+            let acceptor = Acceptor::new(&settings, None, self.clock.clone()).unwrap();
+            plan.listeners[0].as_mut().unwrap().acceptor = acceptor;
+        }
+        if pool {
+            let roots = [files(1).chain_pem, files(2).chain_pem].concat();
+            let roots = Roots::Authorities(roots);
+            let settings = ConnectorSettings { roots, ..ConnectorSettings::default() };
+            let connector = Connector::new(&settings, self.clock.clone()).unwrap();
+            plan.pools[0].as_mut().unwrap().connector = connector;
+        }
+        self.layer.replace_plan(&plan);
+    }
+
+    fn end_outdated(&mut self) {
+        self.layer.between_turns(&mut self.reactor, &mut self.worker, |worker, view| {
+            worker.end_outdated_connections(view);
+        });
+    }
+}
+
+#[test]
+fn connections_from_before_new_rules_for_clients_serve_no_request() {
+    const REQUEST: &str = "GET /json HTTP/1.1\r\nHost: a\r\n\r\n";
+    let is_served = |client: &Client| client.text().ends_with("Hello, World!");
+    let mut world = World::new(1, Faults::none());
+    let mut clients = [world.client(), world.client(), world.client()];
+    for client in &mut clients[..2] {
+        client.send(REQUEST);
+    }
+    world
+        .run(&mut clients, |all| all[..2].iter().all(is_served) && all[2].session.is_established());
+    // Other certificates are no other rules.
+    world.replace_trust(Some(ClientAuth::Off), false);
+    clients[0].received.clear();
+    clients[0].send(REQUEST);
+    world.run(&mut clients, |all| is_served(&all[0]));
+    world.replace_trust(Some(ClientAuth::Optional), false);
+    for client in &mut clients {
+        client.received.clear();
+    }
+    clients[0].send(REQUEST);
+    clients[2].send(REQUEST);
+    world.run(&mut clients, |all| all[0].closed && all[2].closed);
+    assert!(clients[0].text().starts_with("HTTP/1.1 421 "), "{}", clients[0].text());
+    assert!(clients[2].text().starts_with("HTTP/1.1 421 "), "{}", clients[2].text());
+    assert!(!clients[1].closed);
+    world.end_outdated();
+    world.run(&mut clients, |all| all[1].closed);
+    let connector = world.connector.clone();
+    assert!(world.request(&connector, "/json").0.starts_with("HTTP/1.1 200 "));
+    world.assert_empty();
+}
+
+#[test]
+fn idle_connections_to_servers_that_were_verified_by_other_rules_are_closed() {
+    let mut world = World::new(1, Faults::none());
+    let connector = world.connector.clone();
+    assert!(world.request(&connector, "/proxied").0.ends_with("From the origin"));
+    // Both ends of the connection to the server, which is the same process.
+    assert_eq!(world.layer.session_count(), 2);
+    world.replace_trust(None, false);
+    world.end_outdated();
+    world.turn();
+    assert_eq!(world.layer.session_count(), 2);
+    world.replace_trust(None, true);
+    world.end_outdated();
+    for _ in 0..4 {
+        world.turn();
+        world.net.advance_to_next_event();
+    }
+    assert_eq!(world.layer.session_count(), 0);
+    assert!(world.request(&connector, "/proxied").0.ends_with("From the origin"));
+    world.assert_empty();
 }
 
 #[test]

@@ -13,7 +13,7 @@ use tidegate_reactor::{
     ListenerId, OutputProgress, Reactor, ServerKey, Shortage, SockId,
 };
 
-use super::{GATHERED_BYTES_MAX, PeerEnd, SecureView, TlsLayer};
+use super::{GATHERED_BYTES_MAX, PeerEnd, SecureView, Secured, TlsLayer};
 use crate::handler::{Event, TlsObserver};
 
 impl<R: Reactor, O: TlsObserver> Reactor for SecureView<'_, R, O> {
@@ -72,19 +72,21 @@ impl<R: Reactor, O: TlsObserver> Reactor for SecureView<'_, R, O> {
         server: ServerKey,
     ) -> Result<SockId, Shortage> {
         // An invalid server name was already rejected at start.
-        let Some(Ok(session)) =
-            self.layer.connector(server).map(|(pool, plan)| match server.http1_only {
+        let begun = self.layer.connector(server).map(|(pool, plan)| {
+            let session = match server.http1_only {
                 true => pool.connector.with_http1_only().connect(&plan.name),
                 false => pool.connector.connect(&plan.name),
-            })
-        else {
+            };
+            (session, pool.connector.trust())
+        });
+        let Some((Ok(session), trust)) = begun else {
             self.layer.observer.count(Event::Bug);
             // Of the shortages, only this one concerns this server alone: another one may be tried, and no connection
             // is closed to make room.
             return Err(Shortage::Ports);
         };
         let sock = self.inner.connect_from(address, source)?;
-        self.layer.insert(sock, session, Some(server));
+        self.layer.insert(sock, session, Secured::Outgoing { server, trust });
         Ok(sock)
     }
 
@@ -181,6 +183,14 @@ impl<R: Reactor, O: TlsObserver> Reactor for SecureView<'_, R, O> {
         // The bytes of secured connections pass through their sessions.
         let is_secure = self.layer.is_secure(from) || to.is_some_and(|to| self.layer.is_secure(to));
         self.inner.relay_to(from, to.filter(|_| !is_secure));
+    }
+
+    fn is_outdated(&self, sock: SockId, listener: u16) -> bool {
+        self.layer.is_outdated(sock, listener)
+    }
+
+    fn is_server_outdated(&self, sock: SockId) -> bool {
+        self.layer.is_server_outdated(sock)
     }
 
     fn has_hung_up(&self, sock: SockId) -> bool {

@@ -108,6 +108,9 @@ impl Running {
 /// The refusal of an extended CONNECT.
 const NO_WEBSOCKET: &str = "this route serves no WebSocket connections";
 
+/// The refusal of a request on a connection that a reload has made outdated.
+const OUTDATED: &str = "this listener has new rules for TLS and client certificates; connect again";
+
 /// The refusal of a request because of overload.
 const OVERLOADED: &str = "the server is overloaded";
 
@@ -135,6 +138,10 @@ impl Worker {
         let Some(mut down) = self.conns.downstream(to.sock) else {
             return self.note_bug(reactor, to.sock);
         };
+        if reactor.is_outdated(to.sock, down.listener) {
+            self.path_scratch = path_scratch;
+            return self.answer_error(reactor, to, 421, OUTDATED, true);
+        }
         let listener = snapshot.listener(down.listener);
         let scheme = request_scheme(head, down.scheme, is_trusted(down.peer(), listener));
         if !listener.counting.is_empty() {

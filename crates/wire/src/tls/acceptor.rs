@@ -12,6 +12,7 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ServerConfig, SupportedProtocolVersion};
 
 use super::certificate::{CertificateFacts, CertificateFiles, Certificates, decode_authorities};
+use super::chain::{BoundedClients, trust_hash};
 use super::choice::{self, Version};
 use super::clock::TlsClock;
 use super::fault::Fault;
@@ -20,7 +21,7 @@ use super::refusal::{LastRefused, RecordingVerifier};
 use super::revocation;
 use super::session::TlsSession;
 use super::setup::{SetupFault, SetupKind};
-use super::tickets::TicketKeys;
+use super::tickets::{BoundTickets, TicketKeys};
 
 /// Whether clients must present certificates.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -85,6 +86,8 @@ pub struct Acceptor {
     config: Arc<ServerConfig>,
     /// Whether sessions remember the name that the client requested.
     keeps_names: bool,
+    /// A hash of the rules by which clients are verified.
+    trust: u32,
     /// The facts about the certificates.
     certificates: Arc<[CertificateFacts]>,
     /// Verification of client certificates; `None` if they are not requested.
@@ -129,6 +132,7 @@ impl Acceptor {
         let certificates =
             Certificates::new(&settings.certificates, settings.strict_names, &provider)?;
         let facts: Arc<[CertificateFacts]> = certificates.facts().into();
+        let own_certificates = certificates.own();
         let versions = settings.version_min.and_later();
         let verifier = client_verifier(settings, &provider)?;
         let mut config = ServerConfig::builder_with_details(Arc::clone(&provider), Arc::new(clock))
@@ -142,7 +146,10 @@ impl Acceptor {
         // A resumed session would skip the verification of the client's certificate.
         match tickets.filter(|_| settings.client_auth == ClientAuth::Off) {
             Some(tickets) if settings.tickets_per_handshake > 0 => {
-                config.ticketer = tickets;
+                config.ticketer = Arc::new(BoundTickets::new(
+                    tickets,
+                    own_certificates.iter().map(Vec::as_slice),
+                ));
                 config.send_tls13_tickets = settings.tickets_per_handshake;
             }
             _ => config.send_tls13_tickets = 0,
@@ -154,7 +161,8 @@ impl Acceptor {
         });
         let keeps_names = settings.keeps_names;
         let config = Arc::new(config);
-        let own = Self { config, keeps_names, certificates: facts, client_verification };
+        let trust = trust_of(settings);
+        let own = Self { config, keeps_names, trust, certificates: facts, client_verification };
         Ok(own.with_own_refusals())
     }
 
@@ -186,7 +194,15 @@ impl Acceptor {
         let client_verification = Some(ClientVerification { refused, ..verification.clone() });
         let certificates = Arc::clone(&self.certificates);
         let keeps_names = self.keeps_names;
-        Self { config: Arc::new(config), keeps_names, certificates, client_verification }
+        let trust = self.trust;
+        Self { config: Arc::new(config), keeps_names, trust, certificates, client_verification }
+    }
+
+    /// A hash of the rules by which clients are verified: whether they must present certificates, the authorities, and the
+    /// revocation lists. A client that was verified by other rules has to be verified again.
+    #[must_use]
+    pub fn trust(&self) -> u32 {
+        self.trust
     }
 
     /// The facts about the certificates, in the order of the settings.
@@ -204,6 +220,16 @@ impl Acceptor {
         let refused = verification.map(|verification| Arc::clone(&verification.refused));
         TlsSession::server(Arc::clone(&self.config), self.keeps_names, refused)
     }
+}
+
+fn trust_of(settings: &AcceptorSettings) -> u32 {
+    let kind = match settings.client_auth {
+        ClientAuth::Off => return trust_hash([b"off", &[], &[]]),
+        ClientAuth::Optional => b"optional",
+        ClientAuth::Required => b"required",
+    };
+    let lists = settings.client_revocations_pem.as_deref().unwrap_or_default();
+    trust_hash([kind, &settings.client_authorities_pem, lists])
 }
 
 fn client_verifier(
@@ -227,5 +253,7 @@ fn client_verifier(
     if settings.client_auth == ClientAuth::Optional {
         builder = builder.allow_unauthenticated();
     }
-    builder.build().map_err(|error| SetupFault::new(SetupKind::RevocationBroken, error))
+    let built = builder.build();
+    let verifier = built.map_err(|error| SetupFault::new(SetupKind::RevocationBroken, error))?;
+    Ok(Arc::new(BoundedClients { verifier }))
 }

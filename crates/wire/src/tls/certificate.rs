@@ -17,6 +17,9 @@ use rustls::{Error, InconsistentKeys, RootCertStore};
 use super::der;
 use super::setup::{SetupFault, SetupKind};
 
+/// Maximum number of bytes of an OCSP response: a handshake message contains it.
+const OCSP_BYTES_MAX: usize = 32 * 1024;
+
 /// The contents of the files of one certificate.
 #[derive(Clone, Default, Debug)]
 pub struct CertificateFiles {
@@ -46,6 +49,11 @@ impl CertificateFiles {
                 Error::InvalidCertificate(_) => SetupFault::new(SetupKind::ChainBroken, error),
                 error => SetupFault::new(SetupKind::KeyBroken, error),
             })?;
+        if let Some(ocsp) = &self.ocsp
+            && (ocsp.len() > OCSP_BYTES_MAX || !der::is_ocsp_response(ocsp))
+        {
+            return Err(SetupFault::new(SetupKind::OcspBroken, ""));
+        }
         certified.ocsp.clone_from(&self.ocsp);
         Ok(certified)
     }
@@ -114,6 +122,12 @@ impl Certificates {
             found.all.push(Arc::new(certified));
         }
         Ok(found)
+    }
+
+    /// The own certificates, without those of authorities, in DER.
+    pub(super) fn own(&self) -> Vec<Vec<u8>> {
+        let own = self.all.iter().filter_map(|key| key.cert.first());
+        own.map(|certificate| certificate.to_vec()).collect()
     }
 
     /// The facts about each certificate, in the order of the settings.

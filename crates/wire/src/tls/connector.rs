@@ -18,6 +18,7 @@ use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 use super::certificate::{
     CertificateFiles, decode_authorities, decode_chain, decode_system_authorities,
 };
+use super::chain::{BoundedServers, trust_hash};
 use super::choice::{self, Version};
 use super::clock::TlsClock;
 use super::der;
@@ -99,6 +100,8 @@ pub struct Connector {
     config: Arc<ClientConfig>,
     /// Verifies server certificates, without recording the result.
     verifier: Arc<dyn ServerCertVerifier>,
+    /// A hash of the rules by which servers are verified.
+    trust: u32,
     /// Certificates are not verified, so sessions may be resumed without a limit in time.
     accepts_any_certificate: bool,
     clock: TlsClock,
@@ -149,7 +152,9 @@ impl Connector {
         let tickets_max = settings.resume.then(|| settings.tickets_max.unwrap_or(TICKETS_DEFAULT));
         let accepts_any_certificate = matches!(settings.roots, Roots::Unverified);
         let config = Arc::new(config);
-        let connector = Self { config, verifier, accepts_any_certificate, clock, tickets_max };
+        let trust = trust_of(settings);
+        let connector =
+            Self { config, trust, verifier, accepts_any_certificate, clock, tickets_max };
         Ok(connector.with_own_sessions())
     }
 
@@ -170,6 +175,13 @@ impl Connector {
             }
         }
         Self { config: Arc::new(config), ..self.clone() }
+    }
+
+    /// A hash of the rules by which servers are verified: the authorities and the revocation lists. A server that was verified by
+    /// other rules has to be verified again.
+    #[must_use]
+    pub fn trust(&self) -> u32 {
+        self.trust
     }
 
     /// A connector with the same settings that offers only HTTP/1.1, if it offers a protocol at all.
@@ -209,6 +221,16 @@ impl Connector {
     }
 }
 
+fn trust_of(settings: &ConnectorSettings) -> u32 {
+    let (kind, authorities) = match &settings.roots {
+        Roots::Authorities(pem) => (&b"authorities"[..], &pem[..]),
+        Roots::System(pem) => (&b"system"[..], &pem[..]),
+        Roots::Unverified => (&b"unverified"[..], &[][..]),
+    };
+    let lists = settings.revocations_pem.as_deref().unwrap_or_default();
+    trust_hash([kind, authorities, lists])
+}
+
 fn server_verifier(
     settings: &ConnectorSettings,
     provider: &Arc<CryptoProvider>,
@@ -230,14 +252,15 @@ fn server_verifier(
     let built = builder.build();
     let verifier: Arc<dyn ServerCertVerifier> =
         built.map_err(|error| SetupFault::new(SetupKind::RevocationBroken, error))?;
-    Ok(match &settings.roots {
+    let verifier: Arc<dyn ServerCertVerifier> = match &settings.roots {
         // Not with revocation lists: the error that `TrustedCaVerifier` overrides arises before the revocation check, so a
         // revoked certificate would be accepted.
         Roots::Authorities(pem) if settings.revocations_pem.is_none() => {
             Arc::new(TrustedCaVerifier { verifier, trusted: decode_chain(pem)? })
         }
         Roots::Authorities(_) | Roots::System(_) | Roots::Unverified => verifier,
-    })
+    };
+    Ok(Arc::new(BoundedServers { verifier }))
 }
 
 /// Verifies with `verifier`, but also accepts a certificate that is marked as an authority (CA:TRUE) as the server's own

@@ -38,6 +38,48 @@ pub(super) fn read_not_after(certificate: &[u8]) -> Option<u64> {
     unix_seconds(tag, time)
 }
 
+/// The subject of a certificate (RFC 5280 section 4.1.2.6): the content of the DER value; `None` if it cannot be read.
+pub(super) fn read_subject(certificate: &[u8]) -> Option<&[u8]> {
+    let (_, certificate, _) = split_value(certificate)?;
+    let (_, mut fields, _) = split_value(certificate)?;
+    // An optional version, then serial number, signature algorithm, issuer and validity.
+    if let Some((0xa0, _, rest)) = split_value(fields) {
+        fields = rest;
+    }
+    for _ in 0..4 {
+        fields = split_value(fields)?.2;
+    }
+    let (_, subject, _) = split_value(fields)?;
+    Some(subject)
+}
+
+/// The time at which a revocation list was issued (RFC 5280 section 5.1.2.4), in seconds since 1970, and the content of its
+/// issuer; `None` if they cannot be read.
+pub(super) fn read_list_head(list: &[u8]) -> Option<(u64, &[u8])> {
+    const INTEGER: u8 = 0x02;
+    let (_, list, _) = split_value(list)?;
+    let (_, mut fields, _) = split_value(list)?;
+    // An optional version, then the signature algorithm, the issuer and the time.
+    if let Some((INTEGER, _, rest)) = split_value(fields) {
+        fields = rest;
+    }
+    let (_, _, fields) = split_value(fields)?;
+    let (_, issuer, fields) = split_value(fields)?;
+    let (tag, time, _) = split_value(fields)?;
+    Some((unix_seconds(tag, time)?, issuer))
+}
+
+/// Whether the bytes are one successful OCSP response (RFC 6960 section 4.2.1) and nothing else.
+pub(super) fn is_ocsp_response(der: &[u8]) -> bool {
+    const SEQUENCE: u8 = 0x30;
+    const ENUMERATED: u8 = 0x0a;
+    // The explicit tag 0.
+    const RESPONSE_BYTES: u8 = 0xa0;
+    let Some((SEQUENCE, fields, [])) = split_value(der) else { return false };
+    let Some((ENUMERATED, [0], rest)) = split_value(fields) else { return false };
+    matches!(split_value(rest), Some((RESPONSE_BYTES, _, [])))
+}
+
 /// Splits a signed structure (RFC 5280 section 4.1) into the signed bytes, the content of the algorithm identifier and the
 /// signature; `None` if it cannot be read.
 pub(super) fn split_signed(der: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
@@ -62,21 +104,6 @@ fn split_bits(der: &[u8]) -> Option<&[u8]> {
         (BIT_STRING, [0, bytes @ ..], _) => Some(bytes),
         _ => None,
     }
-}
-
-/// The name of the authority that issued a revocation list (RFC 5280 section 5.1.2.3): the content of the DER value;
-/// `None` if it cannot be read.
-pub(super) fn read_list_issuer(list: &[u8]) -> Option<&[u8]> {
-    const INTEGER: u8 = 0x02;
-    let (_, list, _) = split_value(list)?;
-    let (_, mut fields, _) = split_value(list)?;
-    // An optional version, then the signature algorithm and the issuer.
-    if let Some((INTEGER, _, rest)) = split_value(fields) {
-        fields = rest;
-    }
-    let (_, _, fields) = split_value(fields)?;
-    let (_, issuer, _) = split_value(fields)?;
-    Some(issuer)
 }
 
 /// Decodes a UTCTime or GeneralizedTime; both end in seconds and Z (RFC 5280 section 4.1.2.5).

@@ -4,6 +4,8 @@
 
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
+use super::chain::ChainTooLarge;
+
 /// Why a TLS connection failed. If the peer gets an alert, it is already in the output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
@@ -62,6 +64,8 @@ pub enum CertificateFault {
     IsAuthority,
     /// It has no extensions, so it is version 1 or 2.
     OldVersion,
+    /// Too many or too large certificates were presented with it (`chain.rs`).
+    ChainTooLarge,
     /// It breaks another rule of RFC 5280.
     Unacceptable,
 }
@@ -108,6 +112,9 @@ impl CertificateFault {
             }
             Self::OldVersion => {
                 "the peer's certificate is version 1 or 2, without extensions; it must be version 3"
+            }
+            Self::ChainTooLarge => {
+                "the peer presented more than 8 intermediate certificates, more than 2 with one subject, or more than 32 KiB"
             }
             Self::Unacceptable => "the peer's certificate breaks a rule of RFC 5280",
         }
@@ -195,6 +202,9 @@ fn certificate_fault(error: &CertificateError) -> CertificateFault {
             CertificateFault::WrongPurpose
         }
         error if is_authority_error(error) => CertificateFault::IsAuthority,
+        CertificateError::Other(other) if other.0.is::<ChainTooLarge>() => {
+            CertificateFault::ChainTooLarge
+        }
         CertificateError::Other(other)
             if matches!(other.0.downcast_ref(), Some(webpki::Error::UnsupportedCertVersion)) =>
         {

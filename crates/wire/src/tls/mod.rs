@@ -8,6 +8,7 @@
 
 mod acceptor;
 mod certificate;
+mod chain;
 mod choice;
 mod clock;
 mod connector;

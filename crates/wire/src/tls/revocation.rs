@@ -2,6 +2,8 @@
 //! In: PEM, authorities. Out: lists that the verifier of rustls uses, or a fault for the operator.
 //! Never: judges a certificate; checks the times of a list.
 
+use core::cmp::Reverse;
+
 use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateRevocationListDer;
@@ -10,12 +12,15 @@ use rustls::pki_types::pem::PemObject;
 use super::der;
 use super::setup::{SetupFault, SetupKind};
 
-/// The revocation lists in `pem`, at least one.
+/// The revocation lists in `pem`, at least one; the newest one is first, because the verifier looks only into the first list of
+/// an issuer.
 pub(super) fn decode_lists(
     pem: &[u8],
 ) -> Result<Vec<CertificateRevocationListDer<'static>>, SetupFault> {
     let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(pem).collect();
-    let lists = lists.map_err(|error| SetupFault::of_pem(SetupKind::RevocationBroken, &error))?;
+    let mut lists =
+        lists.map_err(|error| SetupFault::of_pem(SetupKind::RevocationBroken, &error))?;
+    lists.sort_by_key(|list| Reverse(der::read_list_head(list).map(|(issued, _)| issued)));
     if lists.is_empty() { Err(SetupFault::new(SetupKind::RevocationBroken, "")) } else { Ok(lists) }
 }
 
@@ -56,7 +61,8 @@ pub(super) fn check_signatures(
 }
 
 fn read_issuer<'a>(list: &'a CertificateRevocationListDer<'_>) -> Result<&'a [u8], SetupFault> {
-    der::read_list_issuer(list).ok_or_else(|| SetupFault::new(SetupKind::RevocationBroken, ""))
+    let head = der::read_list_head(list);
+    head.map(|(_, issuer)| issuer).ok_or_else(|| SetupFault::new(SetupKind::RevocationBroken, ""))
 }
 
 fn position(at: usize, lists: &[CertificateRevocationListDer<'_>]) -> String {

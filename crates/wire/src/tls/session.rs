@@ -26,6 +26,8 @@ use super::refusal::LastRefused;
 /// Bytes held of incomplete input: the largest handshake message that is reassembled (64 KiB; RFC 8446
 /// section 4 allows more) and a whole record after it.
 pub const HELD_BYTES_MAX: usize = 65_536 + RECORD_BYTES_MAX;
+/// The same for a client after the handshake: it may only send a KeyUpdate of 5 bytes, at worst in a record for each byte.
+const HELD_OF_CLIENT_BYTES_MAX: usize = RECORD_BYTES_MAX + 5 * (HEADER_BYTES + 1 + SEAL_BYTES_MAX);
 /// Bytes of the largest record: header, content, and the overhead of TLS 1.2 (RFC 5246 section 6.2.3).
 const RECORD_BYTES_MAX: usize = HEADER_BYTES + CONTENT_BYTES_MAX + 2048;
 /// Bytes that sealing adds to a record: header, explicit nonce (TLS 1.2), type (TLS 1.3), tag.
@@ -343,7 +345,11 @@ impl TlsSession {
             // RFC 8446 section 6.1: bytes after close_notify are ignored.
             return Ok(());
         }
-        if held.len() + rest.len() > HELD_BYTES_MAX {
+        let most = match (&self.side, self.stage) {
+            (Side::Server(_), Stage::Established) => HELD_OF_CLIENT_BYTES_MAX,
+            _ => HELD_BYTES_MAX,
+        };
+        if held.len() + rest.len() > most {
             return self.fail(Fault::Oversized);
         }
         held.extend_from_slice(rest);

@@ -28,6 +28,8 @@ pub enum SetupKind {
     KeyBroken,
     /// The key does not match the certificate.
     KeyMismatch,
+    /// The OCSP response cannot be decoded, reports an error, or is too large.
+    OcspBroken,
     /// The settings name no certificate.
     NoCertificate,
     /// The PEM of authorities contains no certificate.
@@ -68,6 +70,9 @@ impl SetupKind {
             }
             Self::KeyMismatch => {
                 "the key does not match the certificate; use the key that the certificate was issued for"
+            }
+            Self::OcspBroken => {
+                "not a successful OCSP response in DER of at most 32 KiB; request it again from the authority"
             }
             Self::NoCertificate => {
                 "no certificate configured; name one, or write tls = \"self-signed\""

@@ -1,6 +1,7 @@
 //! Client and server sessions connected in memory.
 
 mod library;
+mod revocation;
 
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use rcgen::{
     RevokedCertParams, SerialNumber, date_time_ymd,
 };
 
+use self::revocation::revocations;
 use super::*;
 
 /// 2026-01-01, when the test certificates are valid.
@@ -514,67 +516,6 @@ fn certificate_of_an_authority_is_accepted_only_if_it_is_named_itself() {
 }
 
 #[test]
-fn revocation_list_of_another_authority_is_refused() {
-    let (one, two) = (Authority::new("one"), Authority::new("two"));
-    let outcome = |lists: Vec<u8>| {
-        let mut settings = settings(&one);
-        settings.client_auth = ClientAuth::Required;
-        settings.client_authorities_pem.clone_from(&one.pem);
-        settings.client_revocations_pem = Some(lists);
-        Acceptor::new(&settings, None, clock()).map(|_| ()).map_err(|fault| fault.kind)
-    };
-    let (own, foreign) = (revocations(&one, 1), revocations(&two, 1));
-    assert_eq!(outcome(own.clone()), Ok(()));
-    assert_eq!(outcome(foreign.clone()), Err(SetupKind::RevocationForeign));
-    assert_eq!(outcome([own, foreign].concat()), Err(SetupKind::RevocationForeign));
-}
-
-#[test]
-fn revocation_list_with_the_signature_of_another_key_is_refused() {
-    // An authority that has changed its key: two certificates of one name.
-    let (old, new) = (Authority::new("one"), Authority::new("one"));
-    let outcome = |authorities: &[&Authority], lists: &[u8]| {
-        let pem: Vec<u8> = authorities.iter().flat_map(|authority| authority.pem.clone()).collect();
-        let mut settings = settings(&old);
-        settings.client_auth = ClientAuth::Required;
-        settings.client_authorities_pem.clone_from(&pem);
-        settings.client_revocations_pem = Some(lists.to_vec());
-        let client = Acceptor::new(&settings, None, clock()).map(|_| ());
-        let settings = ConnectorSettings {
-            revocations_pem: Some(lists.to_vec()),
-            roots: Roots::Authorities(pem),
-            ..ConnectorSettings::default()
-        };
-        let server = Connector::new(&settings, clock()).map(|_| ());
-        [client, server].map(|outcome| outcome.map_err(|fault| (fault.kind, fault.detail)))
-    };
-    let forged = || Err((SetupKind::RevocationForged, "list 2 of 2".to_owned()));
-    let (of_old, of_new) = (revocations(&old, 1), revocations(&new, 1));
-    assert_eq!(outcome(&[&old], &of_old), [Ok(()), Ok(())]);
-    assert_eq!(outcome(&[&old, &new], &of_new), [Ok(()), Ok(())]);
-    let both = [of_old, of_new].concat();
-    assert_eq!(outcome(&[&old], &both), [forged(), forged()]);
-}
-
-fn revocations(authority: &Authority, serial: u64) -> Vec<u8> {
-    let revoked = RevokedCertParams {
-        serial_number: SerialNumber::from(serial),
-        revocation_time: date_time_ymd(2025, 1, 1),
-        reason_code: None,
-        invalidity_date: None,
-    };
-    let list = CertificateRevocationListParams {
-        this_update: date_time_ymd(2025, 1, 1),
-        next_update: date_time_ymd(2040, 1, 1),
-        crl_number: SerialNumber::from(1u64),
-        issuing_distribution_point: None,
-        revoked_certs: vec![revoked],
-        key_identifier_method: KeyIdMethod::Sha256,
-    };
-    list.signed_by(&authority.issuer).unwrap().pem().unwrap().into_bytes()
-}
-
-#[test]
 fn client_certificates_are_requested_verified_and_reported() {
     let authority = Authority::new("authority");
     let mut settings = settings(&authority);
@@ -605,40 +546,6 @@ fn client_certificates_are_requested_verified_and_reported() {
     for auth in [ClientAuth::Optional, ClientAuth::Required] {
         assert_eq!(outcome(auth, Some(&revoked)), refused(CertificateFault::Revoked));
         assert_eq!(outcome(auth, Some(&foreign)), refused(CertificateFault::UnknownIssuer));
-    }
-}
-
-#[test]
-fn certificates_below_a_revoked_authority_are_refused() {
-    let root = Authority::new("root");
-    let lists = revocations(&root, 21);
-    let below = |serial| {
-        let intermediate = root.intermediate("intermediate", serial);
-        let mut files = intermediate.client("good client", 7);
-        files.chain_pem.extend_from_slice(&intermediate.pem);
-        files
-    };
-    let mut settings = settings(&root);
-    settings.client_auth = ClientAuth::Required;
-    settings.client_authorities_pem.clone_from(&root.pem);
-    settings.client_revocations_pem = Some(lists.clone());
-    let acceptor = acceptor(&settings);
-    let revoked = Some(Fault::Certificate(CertificateFault::Revoked));
-    for (serial, fault) in [(20, None), (21, revoked)] {
-        let mut shows = connector(&root);
-        shows.client_certificate = Some(below(serial));
-        let mut pair = Pair::new(connect(&shows), acceptor.accept().unwrap());
-        pair.run(1 << 20);
-        assert_eq!(pair.server.fault, fault, "client below {serial}");
-        let intermediate = root.intermediate("intermediate", serial);
-        let mut own = intermediate.server(&["a.example"]);
-        own.chain_pem.extend_from_slice(&intermediate.pem);
-        let server = AcceptorSettings { certificates: vec![own], ..AcceptorSettings::default() };
-        let mut verifies = connector(&root);
-        verifies.revocations_pem = Some(lists.clone());
-        let mut pair = Pair::new(connect(&verifies), self::acceptor(&server).accept().unwrap());
-        pair.run(1 << 20);
-        assert_eq!(pair.client.fault, fault, "server below {serial}");
     }
 }
 

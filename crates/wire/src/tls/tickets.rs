@@ -3,7 +3,8 @@
 //! Never: keeps a session state, since the ticket contains it; keeps a generated key longer than
 //! `KEY_SECONDS_MAX`.
 //! Limits: `KEYS_MAX` keys; `TICKET_BYTES_MAX` for a ticket.
-//! Invariant: the first key seals, all keys open; the name of a key reveals nothing about the key.
+//! Invariant: the first key seals, all keys open; the name of a key reveals nothing about the key. A listener opens only tickets
+//! of listeners with the same certificates.
 
 use std::sync::{Arc, RwLock};
 
@@ -19,6 +20,8 @@ use super::setup::{SetupFault, SetupKind};
 pub const TICKET_KEY_BYTES: usize = 32;
 /// Bytes of the name of a key in a ticket.
 const NAME_BYTES: usize = 16;
+/// Bytes of the hash of a listener's certificates (SHA-256).
+const BINDING_BYTES: usize = 32;
 /// Keys in use at the same time: one that seals, and older ones that only open.
 const KEYS_MAX: usize = 8;
 /// Bytes of a ticket; larger tickets are not opened.
@@ -179,7 +182,43 @@ impl core::fmt::Debug for TicketKeys {
     }
 }
 
-impl ProducesTickets for TicketKeys {
+/// The tickets of a listener. All listeners share the keys, but each opens only tickets of listeners with the same certificates: a
+/// client takes a resumed session for one with the server that it has verified before.
+#[derive(Debug)]
+pub(super) struct BoundTickets {
+    keys: Arc<TicketKeys>,
+    /// The hash of the certificates.
+    binding: [u8; BINDING_BYTES],
+}
+
+impl BoundTickets {
+    /// The tickets of a listener with these certificates, in any order.
+    pub(super) fn new<'c>(
+        keys: Arc<TicketKeys>,
+        certificates: impl Iterator<Item = &'c [u8]>,
+    ) -> Self {
+        let hash = |bytes: &[u8]| {
+            let mut binding = [0; BINDING_BYTES];
+            binding.copy_from_slice(digest::digest(&digest::SHA256, bytes).as_ref());
+            binding
+        };
+        let mut all: Vec<_> = certificates.map(hash).collect();
+        all.sort_unstable();
+        all.dedup();
+        Self { keys, binding: hash(&all.concat()) }
+    }
+
+    /// What a ticket is bound to: the name of the key, and the certificates.
+    fn bound(&self, key: &Key) -> Aad<[u8; NAME_BYTES + BINDING_BYTES]> {
+        let mut bound = [0; NAME_BYTES + BINDING_BYTES];
+        let (name, binding) = bound.split_at_mut(NAME_BYTES);
+        name.copy_from_slice(&key.name);
+        binding.copy_from_slice(&self.binding);
+        Aad::from(bound)
+    }
+}
+
+impl ProducesTickets for BoundTickets {
     fn enabled(&self) -> bool {
         true
     }
@@ -189,9 +228,9 @@ impl ProducesTickets for TicketKeys {
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        let key = self.key_of(None)?;
+        let key = self.keys.key_of(None)?;
         let mut nonce = [0; NONCE_LEN];
-        self.random.fill(&mut nonce).ok()?;
+        self.keys.random.fill(&mut nonce).ok()?;
         let start = NAME_BYTES + NONCE_LEN;
         let mut ticket = Vec::with_capacity(start + plain.len() + AES_256_GCM.tag_len());
         ticket.extend_from_slice(&key.name);
@@ -199,7 +238,7 @@ impl ProducesTickets for TicketKeys {
         ticket.extend_from_slice(plain);
         let nonce = Nonce::assume_unique_for_key(nonce);
         let sealed = ticket.get_mut(start..)?;
-        let tag = key.aead.seal_in_place_separate_tag(nonce, Aad::from(key.name), sealed).ok()?;
+        let tag = key.aead.seal_in_place_separate_tag(nonce, self.bound(&key), sealed).ok()?;
         ticket.extend_from_slice(tag.as_ref());
         Some(ticket)
     }
@@ -210,10 +249,10 @@ impl ProducesTickets for TicketKeys {
         }
         let (name, rest) = ticket.split_at_checked(NAME_BYTES)?;
         let (nonce, sealed) = rest.split_at_checked(NONCE_LEN)?;
-        let key = self.key_of(Some(name))?;
+        let key = self.keys.key_of(Some(name))?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
         let mut state = sealed.to_vec();
-        let length = key.aead.open_in_place(nonce, Aad::from(key.name), &mut state).ok()?.len();
+        let length = key.aead.open_in_place(nonce, self.bound(&key), &mut state).ok()?.len();
         state.truncate(length);
         Some(state)
     }
@@ -225,35 +264,57 @@ mod tests {
 
     const HOUR: u64 = 3600;
 
+    fn bound(keys: &Arc<TicketKeys>) -> BoundTickets {
+        BoundTickets::new(Arc::clone(keys), [b"certificate".as_slice()].into_iter())
+    }
+
+    #[test]
+    fn tickets_of_listeners_with_other_certificates_do_not_open() {
+        let keys = Arc::new(TicketKeys::random(1).unwrap());
+        let of = |all: &[&'static [u8]]| BoundTickets::new(Arc::clone(&keys), all.iter().copied());
+        let ticket = of(&[b"a", b"b"]).encrypt(b"state").unwrap();
+        assert!(of(&[b"b", b"a", b"a"]).decrypt(&ticket).is_some());
+        for other in [&[b"a".as_slice()][..], &[b"a", b"c"], &[b"ab"], &[]] {
+            assert_eq!(of(other).decrypt(&ticket), None, "{other:?}");
+        }
+    }
+
     #[test]
     fn older_keys_open_tickets_until_they_expire() {
-        let keys = TicketKeys::random(HOUR).unwrap();
-        let ticket = keys.encrypt(b"state").unwrap();
+        let keys = Arc::new(TicketKeys::random(HOUR).unwrap());
+        let tickets = bound(&keys);
+        let ticket = tickets.encrypt(b"state").unwrap();
         for hours in [2, 9, 17] {
             assert!(keys.rotate(hours * HOUR));
-            assert_eq!(keys.decrypt(&ticket).as_deref(), Some(b"state".as_slice()), "{hours} h");
+            assert_eq!(tickets.decrypt(&ticket).as_deref(), Some(b"state".as_slice()), "{hours} h");
         }
         assert!(keys.rotate(26 * HOUR));
-        assert_eq!(keys.decrypt(&ticket), None);
+        assert_eq!(tickets.decrypt(&ticket), None);
     }
 
     #[test]
     fn machines_with_the_same_file_open_each_others_tickets() {
         let (old, new) = ("11".repeat(32), "22".repeat(32));
-        let one = TicketKeys::from_text(&format!("{old}\n")).unwrap();
-        let two = TicketKeys::from_text(&format!("# newest first\n{new}\n{old}\n")).unwrap();
-        let ticket = one.encrypt(b"state").unwrap();
-        assert_eq!(two.decrypt(&ticket).as_deref(), Some(b"state".as_slice()));
-        assert_eq!(one.decrypt(&two.encrypt(b"state").unwrap()), None, "sealed by the new key");
+        let one = Arc::new(TicketKeys::from_text(&format!("{old}\n")).unwrap());
+        let text = format!("# newest first\n{new}\n{old}\n");
+        let two = Arc::new(TicketKeys::from_text(&text).unwrap());
+        let (of_one, of_two) = (bound(&one), bound(&two));
+        let ticket = of_one.encrypt(b"state").unwrap();
+        assert_eq!(of_two.decrypt(&ticket).as_deref(), Some(b"state".as_slice()));
+        assert_eq!(
+            of_one.decrypt(&of_two.encrypt(b"state").unwrap()),
+            None,
+            "sealed by the new key"
+        );
         assert!(!one.seals_like(&two));
         one.replace(TicketKeys::from_text(&format!("{new}\n{old}\n")).unwrap());
         assert!(one.seals_like(&two));
-        assert!(one.decrypt(&two.encrypt(b"state").unwrap()).is_some());
+        assert!(of_one.decrypt(&of_two.encrypt(b"state").unwrap()).is_some());
     }
 
     #[test]
     fn damaged_or_truncated_tickets_do_not_open() {
-        let keys = TicketKeys::random(1).unwrap();
+        let keys = bound(&Arc::new(TicketKeys::random(1).unwrap()));
         let ticket = keys.encrypt(b"state").unwrap();
         for at in 0..ticket.len() {
             let mut damaged = ticket.clone();
