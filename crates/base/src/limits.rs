@@ -18,7 +18,7 @@ pub const OUTPUT_FLUSH_BYTES: usize = 64 * 1024;
 /// the read's framing.
 pub const OUTPUT_BYTES_MAX: usize = OUTPUT_FLUSH_BYTES + 2 * READ_BUFFER_BYTES;
 /// Nothing more is received from an HTTP/2 client with this much pending output until the output has drained. Bodies of responses
-/// stay below it, so a client that receives a large body is still heard.
+/// stay below it, so requests are still received from a client that receives a large body.
 pub const INPUT_PAUSE_BYTES: usize = OUTPUT_FLUSH_BYTES + READ_BUFFER_BYTES / 2;
 /// Buffers that a worker keeps for reuse; any more are returned to the allocator.
 pub const POOLED_BUFFERS_MAX: usize = 4096;

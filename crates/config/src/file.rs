@@ -143,7 +143,7 @@ pub(crate) fn note_syntax(
         let note = Note::new(Kind::Syntax, place.start + start..place.end + start, what);
         return notes.error(note.help(
             "begin with [[listener]] and bind = \"0.0.0.0:80\", [[route]] and proxy = \"app\", [pool.app] and servers = \
-             [\"127.0.0.1:8000\"], each setting on its own line; errors then name Tidegate's settings for those of other programs",
+             [\"127.0.0.1:8000\"], each setting on its own line; `tidegate convert FILE` translates files of HAProxy and nginx",
         ));
     }
     let mut unquoted_to = 0;

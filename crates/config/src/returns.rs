@@ -107,11 +107,11 @@ impl<'f> Ways<'f> {
                 self.returns(index, route, &question(route, ask), || core::iter::once(ask.pool))
         {
             let what = format!(
-                "the authentication requests of `ask` come back to this route through listener {by:?}: each would cause another question"
+                "the authentication requests of `ask` come back to this route through listener {by:?}: each would cause another one"
             );
             let note = Note::new(Kind::Loop, place.clone(), what);
             let help = "write the address of the server in the pool of `ask`, or add an earlier route for the path of \
-                        the questions";
+                        these requests";
             notes.warn(note.help(help));
         }
     }

@@ -173,12 +173,8 @@ fn read_place(table: &Table<'_>, notes: &mut Notes) -> Option<(ServerAddress, Op
     Some((slot?.address, Some(template)))
 }
 
-fn read_prefix(
-    stated: Option<Located>,
-    source: &SlotSource,
-    notes: &mut Notes,
-) -> Option<Arc<str>> {
-    let Some(text) = stated else { return Some(format!("{source}#").into()) };
+fn read_prefix(given: Option<Located>, source: &SlotSource, notes: &mut Notes) -> Option<Arc<str>> {
+    let Some(text) = given else { return Some(format!("{source}#").into()) };
     match pattern::check_name(&text.text) {
         Ok(()) => Some(text.text.into()),
         Err(complaint) => {

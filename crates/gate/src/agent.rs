@@ -9,7 +9,7 @@ use core::fmt;
 
 use crate::health::{Outcome, ServerState};
 
-/// Maximum size in bytes of a string, without the end of its line.
+/// Maximum size in bytes of a line, without its end.
 pub const TEXT_BYTES_MAX: usize = 1024;
 /// The largest weight of a server.
 pub const WEIGHT_MAX: u16 = 1000;
@@ -49,12 +49,12 @@ pub struct Statement {
     pub state: Option<ServerState>,
     /// Whether the server works.
     pub operation: Option<Operation>,
-    /// The text, with a question mark for each byte that is not printable ASCII.
+    /// The line, with a question mark for each byte that is not printable ASCII.
     pub text: String,
 }
 
 impl Statement {
-    /// Parses a string without the end of its line. The words are separated by blanks and commas, in any order and case; a
+    /// Parses a line without its end. The words are separated by blanks and commas, in any order and case; a
     /// reason follows a number sign. The last word of a kind counts.
     ///
     /// # Errors
@@ -109,7 +109,7 @@ impl Statement {
 /// Why a check of an agent has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Its connection failed, or ended before the text.
+    /// The connection to the agent failed, or ended before the end of the line.
     Connection(Outcome),
     /// The line has more than `TEXT_BYTES_MAX` bytes.
     TooLong,
@@ -138,10 +138,10 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Reads the text of one check.
+/// Reads the line of one check.
 #[derive(Debug, Default)]
 pub struct TextReader {
-    /// The text so far.
+    /// The bytes of the line so far.
     held: Vec<u8>,
 }
 
@@ -171,7 +171,7 @@ pub struct AgentState {
 }
 
 impl Default for AgentState {
-    /// Before the first text, the server is up and ready with its full weight.
+    /// Before the first line, the server is up and ready with its full weight.
     fn default() -> Self {
         Self { state: ServerState::Ready, operation: Operation::Up, percent: 100 }
     }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_words_make_a_text_unusable() {
+    fn unknown_words_make_a_line_unusable() {
         for text in [
             "ok",
             "75",
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_a_text_does_not_mention_are_unchanged() {
+    fn settings_that_a_line_does_not_mention_are_unchanged() {
         let mut state = AgentState::default();
         assert!(state.takes_requests());
         for (text, takes, percent) in [

@@ -10,7 +10,7 @@
 //! generation; the reference of a request to an entry names the generation of the entry, so that it never changes another key's
 //! number of requests in progress.
 //!
-//! Tolerance: exact in every arrangement of workers, as long as no entry in use is displaced; a request that is counted at the
+//! Tolerance: exact for every interleaving of the workers, as long as no entry in use is displaced; a request that is counted at the
 //! moment of a displacement may count for the other key. Windows: each is counted in `PARTS` parts, and the part that is leaving
 //! the window counts in proportion, so a count differs from the exact one by less than the events in that part. A part holds up
 //! to `PART_MAX` (2^40 - 1), after which it stays the same.
@@ -34,7 +34,7 @@ const TRIES_MAX: usize = 1000;
 const PARTS: u64 = 7;
 /// The words of a count with a window: one for each part, and one for the part that leaves the window.
 const WINDOW_WORDS: usize = PARTS as usize + 1;
-/// The bits of such a word that count; those above number its part.
+/// The low bits of such a word are the count; the bits above are the number of its part.
 const PART_BITS: u32 = 40;
 const PART_MAX: u64 = (1 << PART_BITS) - 1;
 /// The mask of the numbers of parts, which wrap around.
@@ -45,7 +45,7 @@ const KEY: usize = 0;
 const USE: usize = 1;
 const OWNER: usize = 2;
 const TEXT: usize = 3;
-/// Words of the text of an address, and of another key.
+/// Words of the text of a key: of a key that is an address, and of any other key.
 const ADDRESS_WORDS: usize = 3;
 const TEXT_WORDS: usize = 8;
 /// Maximum size in bytes of the text of a key.
@@ -56,7 +56,7 @@ const PROGRESS_BITS: u32 = 24;
 const PROGRESS_MASK: u64 = (1 << PROGRESS_BITS) - 1;
 /// A unit of the time of the last use, in nanoseconds.
 const TICK: u64 = 100_000_000;
-/// The parts of the time to expire after each of which the heat of an entry halves.
+/// The heat of an entry halves after each of this many parts of the time to expire.
 const HALVINGS: u64 = 8;
 
 /// The counts of a key, in the order of the table's settings. Absent counts are 0.
@@ -558,7 +558,7 @@ fn add_to_part(word: &AtomicU64, number: u64, more: u64) {
             count if ahead == 0 => {
                 Some(number << PART_BITS | (count + more.min(PART_MAX)).min(PART_MAX))
             }
-            // The clock of another worker is a whole window ahead: the present event is past its end.
+            // A worker whose clock is ahead has reused the word for a later part, so the part of this event has left the window.
             1.. if ahead <= 2 * WINDOW_WORDS as u64 => None,
             _ => Some(number << PART_BITS | more.min(PART_MAX)),
         }

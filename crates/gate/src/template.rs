@@ -84,7 +84,9 @@ impl PlaceFault {
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
-            Self::Unplaceable => "a value of the request cannot be passed on by this route",
+            Self::Unplaceable => {
+                "a value of the request is not allowed in the field or path that this route writes"
+            }
             Self::TooLong => "values of the request are too long to be passed on by this route",
         }
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 
 use tidegate_profile::folded::Profile;
 use tidegate_profile::stacks::{Snapshot, Stacks};
-use tidegate_reactor::sampler::{Means, Sampler, this_thread};
+use tidegate_reactor::sampler::{Sampler, Source, this_thread};
 
 #[inline(never)]
 fn outer_function(ends: &AtomicBool) -> u64 {
@@ -30,7 +30,7 @@ fn system_calls(ends: &AtomicBool) {
 }
 
 /// Samples a thread that runs `work`, until there are `count` samples. `None` if the system forbids these means.
-fn sample(means: Means, count: u64, work: fn(&AtomicBool)) -> Option<Profile> {
+fn sample(means: Source, count: u64, work: fn(&AtomicBool)) -> Option<Profile> {
     let ends = Arc::new(AtomicBool::new(false));
     let (sender, receiver) = mpsc::channel();
     let worker = {
@@ -42,7 +42,7 @@ fn sample(means: Means, count: u64, work: fn(&AtomicBool)) -> Option<Profile> {
     };
     let thread = receiver.recv().expect("the thread sends it").expect("it has a stack");
     let mut stacks = Stacks::of_this_process();
-    if means == Means::Timers {
+    if means == Source::Timers {
         stacks.hide_kernel();
     }
     let sampler = Sampler::start(&[thread], 499, Some(means));
@@ -87,11 +87,11 @@ fn share(profile: &Profile, parts: &[&str]) -> f64 {
 /// Both means in one test, because timers serve one sampler at a time.
 #[test]
 fn stacks_of_a_thread_have_its_functions_from_the_outermost_to_the_innermost() {
-    for means in [Means::Perf, Means::Timers] {
+    for means in [Source::Perf, Source::Timers] {
         let Some(profile) = sample(means, 60, |ends| {
             core::hint::black_box(outer_function(ends));
         }) else {
-            assert_eq!(means, Means::Perf, "timers are always allowed");
+            assert_eq!(means, Source::Perf, "timers are always allowed");
             continue;
         };
         let right = share(&profile, &["outer_function", "inner_function"]);

@@ -1,7 +1,7 @@
-//! The handle of a thread that takes the batches of the workers (`batches.rs`). The process wakes the thread, tells it to end,
-//! and waits for its end.
-//! In: calls of workers, of the thread itself, and of the end of the process. Out: wake-ups; whether the thread must end.
-//! Limits: the end of the process waits for `FLUSH_SPAN`.
+//! The handle of a cold thread: one outside of the data path, which takes the batches of the workers (`batches.rs`). The process
+//! wakes the thread, tells it to end, and waits for its end.
+//! In: calls of workers, of the thread itself, and of the code that stops the process. Out: wake-ups; whether the thread must end.
+//! Limits: when the process stops, it waits for the thread for at most `FLUSH_SPAN`.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use crate::log;
 use crate::threads::{self, Ended};
 
-/// How long the end of the process waits for the last entries.
+/// How long a stopping process waits for the last entries.
 const FLUSH_SPAN: Duration = log::FLUSH_SPAN;
-/// How often the end of the process checks whether the thread has ended.
+/// How often a stopping process checks whether the thread has ended.
 const POLL_SPAN: Duration = Duration::from_millis(1);
 
 /// The handle. The thread shares it with the parts of the process that wake or end it.

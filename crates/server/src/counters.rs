@@ -61,8 +61,8 @@ counters! {
         retries,
         /// Pauses of requests whose attempts had failed with every server.
         retry_pauses,
-        /// Requests that went to another connection because nothing had been sent yet when a server was found
-        /// to have sent bytes, or closed, its reused connection.
+        /// Requests that went to another connection, because the server had closed the reused connection, or sent
+        /// bytes on it, before a byte of the request was sent.
         unsent_requests,
         /// Requests that went to a fresh connection because they could not have been retried on an idle one.
         spared_requests,
@@ -72,7 +72,7 @@ counters! {
         permits_received,
         /// Requests that were rejected because the queue was full or they had waited in it for too long.
         queue_refusals,
-        /// Requests that may wait in the queue only for `queue-standing`, because it stands.
+        /// Requests that may wait in the queue only for `queue-standing`, because the queue is a standing queue.
         queue_standing,
         /// Requests that were refused because the worker was overloaded.
         overload_refusals,
@@ -94,9 +94,9 @@ counters! {
         evicted_upstream,
         /// Closed connections whose peers had not closed yet, and which were freed to make room.
         evicted_lingering,
-        /// Client connections without a single byte closed to make room.
+        /// Client connections that had not sent a byte and were closed to make room.
         evicted_silent,
-        /// Client connections with a part of their first request or handshake closed to make room.
+        /// Client connections whose first request or handshake was incomplete, and which were closed to make room.
         evicted_unfinished,
         /// Idle client connections closed to make room.
         evicted_idle,

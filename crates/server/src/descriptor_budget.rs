@@ -33,9 +33,9 @@ pub(crate) fn warning(config: &Config, workers: usize, descriptors: u64) -> Opti
     let most = datagrams_max(config);
     (most > left).then(|| {
         format!(
-            "Lua applications may open {most} sockets in a worker for datagrams and lookups of names, and its limit of \
-             {descriptors} descriptors leaves {left}: beyond that, clients wait; help: raise the limit (ulimit -Hn, LimitNOFILE), or \
-             lower `requests-max` of the applications or `connections-max`"
+            "Lua applications may open {most} sockets in a worker for datagrams and lookups of names, but the worker's limit of \
+             {descriptors} descriptors leaves {left} for them; if they open more, new clients wait; help: raise the \
+             limit (ulimit -Hn, LimitNOFILE), or lower `requests-max` of the applications or `connections-max`"
         )
     })
 }

@@ -313,7 +313,9 @@ fn reason(unmet: Option<Unmet>, route: &Route) -> String {
         Some(Unmet::Cookies) => no("cookies", &mut conditions.cookies.iter().map(|of| &of.name)),
         Some(Unmet::Client) => "`client` does not match".to_owned(),
         Some(Unmet::Certificate) => "`client-cert` does not match".to_owned(),
-        Some(Unmet::Counts) => "`table` does not match a client without counts".to_owned(),
+        Some(Unmet::Counts) => {
+            "`table` does not match (no counts are known here: all are 0)".to_owned()
+        }
         None => "servers could read the path in several ways".to_owned(),
     }
 }

@@ -377,7 +377,10 @@ impl Worker {
         let kept = self.lua.requests.len() + self.kept_for_responses();
         assert_eq!(kept, self.lua.apps.sum(Vm::requests), "requests that VMs keep");
         assert_eq!(self.hooked_tunnels(), self.lua.apps.sum(Vm::tunnels), "tunnels that VMs keep");
-        assert!(self.lua.ended_tunnels.is_empty(), "a tunnel whose end was not told");
+        assert!(
+            self.lua.ended_tunnels.is_empty(),
+            "a VM was not notified of the end of its tunnel"
+        );
         assert!(self.lua.response_hook.is_none(), "a hook without an exchange");
         let mut in_vms = 0;
         for (id, client) in self.lua.clients.iter() {
@@ -499,7 +502,10 @@ impl Worker {
             self.push.sessions.iter().map(|(_, session)| session.subscriptions()).sum();
         assert_eq!(self.push.subscriptions(), sockets + sessions, "subscriptions");
         let clients = self.push.sessions.iter().filter(|(_, session)| session.is_client()).count();
-        assert!(self.push.clients() <= clients, "clients that instructions concern");
+        assert!(
+            self.push.clients() <= clients,
+            "the hub lists more clients than there are sessions of clients"
+        );
         let has_ages = self.push.has_ages_only_of(&self.push.sessions, &self.websockets.sessions);
         assert!(has_ages, "the age of a connection that has ended");
         assert!(

@@ -9,7 +9,7 @@ use std::{fs, io};
 
 use tidegate_profile::folded::bare;
 use tidegate_profile::stacks::Stacks;
-use tidegate_reactor::sampler::{Means, Sampler, Thread};
+use tidegate_reactor::sampler::{Sampler, Source, Thread};
 
 use crate::admin::{PROFILE_ROOT, snapshot};
 
@@ -31,7 +31,7 @@ pub(crate) fn describe(thread: &Thread) -> Vec<String> {
     describe_by(thread, None)
 }
 
-fn describe_by(thread: &Thread, means: Option<Means>) -> Vec<String> {
+fn describe_by(thread: &Thread, means: Option<Source>) -> Vec<String> {
     let frames = match sample(thread, means) {
         Ok(frames) if frames.is_empty() => return vec![waiting(thread, BUSY)],
         Ok(frames) => frames,
@@ -53,10 +53,10 @@ fn describe_by(thread: &Thread, means: Option<Means>) -> Vec<String> {
 ///
 /// # Errors
 /// The thread cannot be sampled, as while another profile is being taken by timers.
-fn sample(thread: &Thread, means: Option<Means>) -> io::Result<Vec<String>> {
+fn sample(thread: &Thread, means: Option<Source>) -> io::Result<Vec<String>> {
     let mut sampler = Sampler::start(&[*thread], HERTZ, means)?;
     let mut stacks = Stacks::of_this_process();
-    if sampler.means() == Means::Timers {
+    if sampler.means() == Source::Timers {
         stacks.hide_kernel();
     }
     let begin = Instant::now();
@@ -141,12 +141,12 @@ mod tests {
         let begin = Instant::now();
         // Another test may be sampling, too.
         let profile = loop {
-            match Sampler::start(&[thread], HERTZ, Some(Means::Timers)) {
+            match Sampler::start(&[thread], HERTZ, Some(Source::Timers)) {
                 Ok(profile) => break profile,
                 Err(error) => assert!(begin.elapsed() < Duration::from_secs(60), "{error}"),
             }
         };
-        let text = describe_by(&thread, Some(Means::Timers)).concat();
+        let text = describe_by(&thread, Some(Source::Timers)).concat();
         drop(profile);
         stop();
         assert!(text.ends_with("not known: another profile is being taken"), "{text}");

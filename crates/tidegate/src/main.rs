@@ -83,7 +83,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints an invalid command line with the prefix of all errors, and help or the version unchanged.
+/// Prints the error of an invalid command line with the prefix of all errors. Prints `--help` and `--version` as clap does.
 fn print_usage_error(error: &clap::Error) -> ExitCode {
     let text = error.render().to_string();
     let Some(what) = text.strip_prefix("error: ") else { error.exit() };

@@ -100,7 +100,8 @@ fn keep_side_effect(host: &Host, step: &Step) -> Result<UndoResult, Unreadable> 
     if agree(&step.action, now.as_deref(), step.before.as_deref()) {
         // Kept until the tool call is undone, which may change the setting again.
         return Ok(UndoResult::Failed(
-            "kept until the tool call for which it was saved is undone".to_owned(),
+            "stays in the journal until the tool call before which it was saved is undone"
+                .to_owned(),
         ));
     }
     Ok(UndoResult::ChangedSince(now.unwrap_or_default().trim().to_owned()))

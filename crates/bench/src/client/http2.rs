@@ -439,7 +439,7 @@ impl Client<'_> {
     }
 
     /// Cancels the requests of an HTTP/2 connection that took longer than the timeout. False if the caller
-    /// must decide about the connection as a whole: nothing was received on it for as long, it is not open
+    /// must decide about the connection as a whole: nothing was received on it within the timeout, it is not open
     /// for requests, or it uses HTTP/1.1.
     pub(super) fn cancel_overdue<R: Reactor>(
         &mut self,

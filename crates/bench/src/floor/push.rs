@@ -30,7 +30,7 @@ const WAKER: u64 = u64::MAX - 1;
 const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n{\"result\":{}}";
 const REFUSAL: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
 
-/// The frames that other threads have passed to one thread.
+/// The frames that all threads have passed to one thread.
 struct Inbox {
     /// The frames, oldest first.
     frames: Mutex<VecDeque<Arc<[u8]>>>,
@@ -185,7 +185,7 @@ impl<'a> Subscribers<'a> {
         self.publishers.retain(|publisher| *publisher != fd);
     }
 
-    /// Sends the publications of other threads: the loop whose time is the floor.
+    /// Sends the publications in the inbox: the loop whose time is the floor.
     fn send_frames(&mut self) {
         let inbox = &self.inboxes[self.own];
         // The watch is edge-triggered and each ring writes, so the count need not be read.

@@ -89,8 +89,8 @@ pub static ADMIN_TLS: Section = Section {
             OneOf(&[Text(CLIENT_NAME), List(&Text(CLIENT_NAME))]),
             Absent,
             "Certificates that may do everything: those with one of these names as a common name of the subject or as a DNS name, in \
-             upper or lower case. All other certificates may only read, as with the token of `read-token-file`; with an empty list, \
-             all certificates. Absent: all certificates may do everything. Only with `client-ca`.",
+             upper or lower case. All other certificates may only read, as with the token of `read-token-file`; an empty list lets \
+             no certificate do more. Without this setting, all certificates may do everything. Only with `client-ca`.",
             "",
         ),
     ],

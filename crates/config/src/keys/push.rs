@@ -284,8 +284,8 @@ pub static PUSH: Section = Section {
             Size(1 << 20, 1 << 40),
             Value("\"256MiB\""),
             "Maximum memory of all histories, divided equally among the workers. If the share of a worker \
-             is used up, its oldest messages are dropped first. Channels without messages take up to three eighths of it by \
-             subscriptions, and half of it in all.",
+             is used up, its oldest messages are dropped first. Channels without messages take at most half of the share; \
+             those that subscriptions or reads have created, at most three eighths.",
             "A client that may subscribe to channels of any name cannot use up the memory of the machine.",
         ),
         key(

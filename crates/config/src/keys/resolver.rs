@@ -87,7 +87,8 @@ pub static HOLD: Section = Section {
             "valid",
             Duration(0, TIMEOUT_MS_MAX),
             Value("\"0s\""),
-            "After an answer with other addresses only. Set it if the DNS server lists a random part of the addresses in each answer.",
+            "After a valid answer that does not contain the address. Set it if the DNS server lists a random part of \
+             the addresses in each answer.",
             "An answer without the address usually means that the server is gone.",
         ),
         key(

@@ -23,7 +23,7 @@ pub static RETRY_BUDGET: Section = Section {
             "min",
             Number(0, 1_000_000),
             Value("10"),
-            "So many retries within 10 s are allowed in any case, in all workers together (rounded up for each).",
+            "This many retries within 10 s are always allowed, in all workers together (rounded up for each worker).",
             "A single failure in a quiet minute is worth a retry.",
         ),
     ],

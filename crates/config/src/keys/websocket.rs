@@ -14,8 +14,8 @@ const BYTES_MAX: u64 = tidegate_base::limits::WEBSOCKET_MESSAGE_BYTES_CEILING as
 pub static WEBSOCKET: Section = Section {
     path: "[websocket]",
     about: "WebSocket connections that Tidegate serves itself (`echo`, `push`, `lua`). A route changes individual settings \
-             with `websocket = { ... }`. Of connections that `proxy` forwards, \
-             `message-max` and `frame-max` apply to those whose messages `hooks` sees (`on_frame`), and no other settings.",
+             with `websocket = { ... }`. Of these settings, only \
+             `message-max` and `frame-max` apply to connections that `proxy` forwards, if an `on_frame` of `hooks` sees their messages.",
     keys: &[
         key(
             "origins",

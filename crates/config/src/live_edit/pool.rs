@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::{EditFiles, LiveEdit, certificate, compare_servers, kept, listed, stated};
+use super::{EditFiles, LiveEdit, certificate, command_table, compare_servers, kept, listed};
 use crate::arrange::INDEXES_MAX;
 use crate::model::{Action, Config, Origin, Pool, PoolChoice, Proxy, Route, Stated};
 use crate::names::route_names;

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{EditFiles, LiveEdit, kept, listed, stated};
+use super::{EditFiles, LiveEdit, command_table, kept, listed};
 use crate::arrange::INDEXES_MAX;
 use crate::model::{Config, Origin, Stated};
 use crate::names::{distinct, route_name, route_names, unused};

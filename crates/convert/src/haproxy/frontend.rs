@@ -312,7 +312,7 @@ fn apply_rules(
             let Some(table) = sections.names.tracked.get(counter).cloned() else {
                 findings.untranslated(
                     line.number,
-                    "the table counts nothing that Tidegate counts, or is not in this file",
+                    "the table is not in this file, or stores nothing that Tidegate can count",
                 );
                 continue;
             };
@@ -576,7 +576,8 @@ pub(super) fn note_rest(section: &Section, findings: &mut Findings<'_>) {
             "maxconn" => "`connections-max` of the [[listener]] resets further connections",
             "errorfile" | "errorfiles" | "errorloc" | "errorloc302" | "errorloc303"
             | "http-error" => {
-                "write the page without a head to a file, and errors = { 503 = \"FILE.html\" } into the routes"
+                "write the page (without the status line and the header fields) to a file, and errors = \
+                 { 503 = \"FILE.html\" } into the routes"
             }
             "compression" => "Tidegate does not compress responses; your servers may",
             "stats" => {
@@ -631,7 +632,7 @@ fn option(line: &Line, findings: &mut Findings<'_>) {
         ),
         "ssl-hello-chk" | "mysql-check" | "pgsql-check" | "redis-check" | "smtpchk"
         | "ldap-check" | "spop-check" | "external-check" => {
-            findings.differs(number, "the check opens a connection");
+            findings.differs(number, "the check only opens a connection");
         }
         name if UNNEEDED_OPTIONS.contains(&name) => {
             findings.unneeded(number, "Tidegate has no such setting")

@@ -17,7 +17,7 @@ pub(super) struct Followed {
     pub(super) open: ReadingSet,
     /// The number of slashes of each reading.
     pub(super) slashes: [usize; READINGS.len()],
-    /// The readings that are within parameters, which they strip.
+    /// The readings that strip the parameters in which the last token is.
     pub(super) cutting: ReadingSet,
     /// The readings that end with a slash.
     pub(super) empty: ReadingSet,

@@ -27,7 +27,7 @@ local ENDS_STATE = { EXEC = true, DISCARD = true, UNWATCH = true }
 -- Commands to which RESP3 replies with push messages.
 local PUSHING = { SUBSCRIBE = true, PSUBSCRIBE = true, SSUBSCRIBE = true, UNSUBSCRIBE = true, PUNSUBSCRIBE = true, SUNSUBSCRIBE = true }
 
-local function broken(what) return BROKEN, "the reply is malformed: " .. what end
+local function broken(what) return BROKEN, "the reply is malformed, at " .. what end
 
 local function length_of(text)
   local length = tonumber(text)
@@ -61,7 +61,7 @@ local function read_elements(self, text, depth, is_map)
   local length = length_of(text)
   if not length then return broken("a length") end
   if length < 0 then return VALUE, nil end
-  if depth >= DEPTH_MAX then return broken("it is nested too deeply") end
+  if depth >= DEPTH_MAX then return broken("a value nested too deeply") end
   local elements = {}
   for at = 1, length do
     local kind, key, value

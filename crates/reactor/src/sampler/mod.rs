@@ -81,7 +81,7 @@ pub struct Sample<'s> {
 
 /// The source of the samples.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Means {
+pub enum Source {
     /// The events of `perf_event_open`, with the frames of the kernel.
     Perf,
     /// A timer of each thread's CPU time, and a signal handler.
@@ -104,13 +104,13 @@ impl Sampler {
     ///
     /// # Errors
     /// The system refuses, or another sampler uses timers; without `means`, the error of the timers.
-    pub fn start(threads: &[Thread], hertz: u32, means: Option<Means>) -> io::Result<Self> {
+    pub fn start(threads: &[Thread], hertz: u32, means: Option<Source>) -> io::Result<Self> {
         let hertz = hertz.clamp(1, HERTZ_MAX);
         let perf = || perf::Events::start(threads, hertz).map(|events| Self(Inner::Perf(events)));
         let timers = || Self::by_timers(threads, hertz, false);
         match means {
-            Some(Means::Perf) => perf(),
-            Some(Means::Timers) => timers(),
+            Some(Source::Perf) => perf(),
+            Some(Source::Timers) => timers(),
             None => perf().or_else(|_| timers()),
         }
     }
@@ -131,10 +131,10 @@ impl Sampler {
 
     /// The source of the samples.
     #[must_use]
-    pub fn means(&self) -> Means {
+    pub fn means(&self) -> Source {
         match self.0 {
-            Inner::Perf(_) => Means::Perf,
-            Inner::Timers(_) => Means::Timers,
+            Inner::Perf(_) => Source::Perf,
+            Inner::Timers(_) => Source::Timers,
         }
     }
 
@@ -195,7 +195,7 @@ mod tests {
     }
 
     /// Samples a thread that spins, until `count` samples were taken. Returns the share of those that show the function.
-    fn share_of_the_spinning_function(means: Means, count: u32) -> io::Result<f64> {
+    fn share_of_the_spinning_function(means: Source, count: u32) -> io::Result<f64> {
         let ends = Arc::new(AtomicBool::new(false));
         let (sender, receiver) = mpsc::channel();
         let worker = {
@@ -235,12 +235,13 @@ mod tests {
     fn timers_sample_a_thread_that_spins_and_can_be_started_again() {
         let _held = TIMERS.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..2 {
-            let share = share_of_the_spinning_function(Means::Timers, 40).expect("timers");
+            let share = share_of_the_spinning_function(Source::Timers, 40).expect("timers");
             assert!(share > 0.8, "{share}");
         }
     }
 
-    /// Samples a thread that spins, marked or not, until it was sampled or left out 20 times. Returns how often it was each.
+    /// Samples a thread that spins, marked or not, until it was sampled or left out 20 times. Returns how often it was sampled, and how
+    /// often it was left out.
     fn ticks_of(is_marked: bool) -> (u64, u64) {
         let ends = Arc::new(AtomicBool::new(false));
         let (sender, receiver) = mpsc::channel();
@@ -277,13 +278,13 @@ mod tests {
         let (sampled, left_out) = ticks_of(false);
         assert!(sampled == 0 && left_out >= 20, "{sampled}, {left_out}");
         assert!(!is_thread_marked(), "the mark belongs to the other thread");
-        let share = share_of_the_spinning_function(Means::Timers, 20).expect("timers");
+        let share = share_of_the_spinning_function(Source::Timers, 20).expect("timers");
         assert!(share > 0.8, "other samplers sample threads without a mark: {share}");
     }
 
     #[test]
     fn perf_samples_a_thread_that_spins_where_it_is_allowed() {
-        match share_of_the_spinning_function(Means::Perf, 40) {
+        match share_of_the_spinning_function(Source::Perf, 40) {
             Ok(share) => assert!(share > 0.8, "{share}"),
             Err(error) => assert!(
                 matches!(
@@ -301,7 +302,7 @@ mod tests {
     fn timers_serve_one_sampler_at_a_time() {
         let _held = TIMERS.lock().unwrap_or_else(PoisonError::into_inner);
         let thread = [this_thread().expect("it has a stack")];
-        let start = || Sampler::start(&thread, 1, Some(Means::Timers));
+        let start = || Sampler::start(&thread, 1, Some(Source::Timers));
         let first = start().expect("timers");
         assert_eq!(start().expect_err("one exists").kind(), io::ErrorKind::ResourceBusy);
         drop(first);

@@ -89,7 +89,7 @@ pub struct Recorder {
     pub pauses: bool,
     /// Closes a connection when the peer's end arrives.
     pub closes: bool,
-    /// Sends close_notify in each session without the layer. Sealing then fails, as it does with
+    /// Sends close_notify directly through each session, unnoticed by the layer. Sealing then fails, as it does with
     /// used-up keys.
     pub breaks_sealing: bool,
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tidegate_config::names::route_names;
 use tidegate_profile::folded::Facts;
 use tidegate_profile::stacks::{Snapshot, Stacks};
-use tidegate_reactor::sampler::{HERTZ_MAX, Means, Sample, Sampler, Thread};
+use tidegate_reactor::sampler::{HERTZ_MAX, Sample, Sampler, Source, Thread};
 
 use super::Operations;
 use super::command::Outcome;
@@ -69,7 +69,7 @@ pub(super) struct Plan {
     /// The name of the only route whose requests are sampled.
     route: Option<String>,
     hertz: u32,
-    means: Option<Means>,
+    means: Option<Source>,
     /// The profile ends when the client ends its side of the connection.
     is_attached: bool,
 }
@@ -125,17 +125,17 @@ impl Plan {
                     after
                 }
                 ("by", ["perf", after @ ..]) => {
-                    plan.means = Some(Means::Perf);
+                    plan.means = Some(Source::Perf);
                     after
                 }
                 ("by", ["timers", after @ ..]) => {
-                    plan.means = Some(Means::Timers);
+                    plan.means = Some(Source::Timers);
                     after
                 }
                 _ => return Err(format!("{word:?} is unknown or incomplete; {USAGE}")),
             };
         }
-        if plan.route.is_some() && plan.means == Some(Means::Perf) {
+        if plan.route.is_some() && plan.means == Some(Source::Perf) {
             let why = "the kernel takes the samples of perf, and does not know the route";
             return Err(format!(
                 "`route` cannot be combined with `by perf`: {why}; help: leave out `by perf`"
@@ -187,7 +187,7 @@ impl Plan {
         let mut stacks = Stacks::of_this_process();
         let begin = (Instant::now(), facts());
         let mut sampler = self.start(&threads).map_err(refusal)?;
-        if sampler.means() == Means::Timers {
+        if sampler.means() == Source::Timers {
             stacks.hide_kernel();
         }
         let is_stopped = || running.0.is_stopped.load(Ordering::SeqCst);
@@ -211,8 +211,8 @@ impl Plan {
             kernel_ms: end.kernel_ms.saturating_sub(begin.1.kernel_ms),
             lost: sampler.lost(),
             means: match sampler.means() {
-                Means::Perf => "perf".to_owned(),
-                Means::Timers => "timers".to_owned(),
+                Source::Perf => "perf".to_owned(),
+                Source::Timers => "timers".to_owned(),
             },
             route: self.route.clone().unwrap_or_default(),
             left_out: sampler.left_out(),
@@ -313,7 +313,7 @@ mod tests {
             worker: Some(1),
             route: None,
             hertz: 999,
-            means: Some(Means::Timers),
+            means: Some(Source::Timers),
             is_attached: true,
         };
         assert_eq!(plan("500ms hertz 999 worker 1 by timers attached"), Ok(expected));

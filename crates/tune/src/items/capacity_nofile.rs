@@ -41,8 +41,8 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     let workers = (needs.sockets * 11 / 10).div_ceil(hard.saturating_sub(256).max(1));
     Ok(Finding::good_if(hard >= wanted, found)
         .because(format!(
-            "a worker at the hard limit cannot accept connections; {workers} workers would fit within the \
-                current limit"
+            "a worker at the hard limit cannot accept connections; with {workers} workers, each would stay \
+                below the current limit"
         ))
         .advise(format!("shell, as root: ulimit -n {wanted}; Docker: --ulimit nofile={wanted}"))
         .advise(format!("or, without raising the limit: tidegate run --workers {workers}"))
