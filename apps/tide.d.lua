@@ -31,6 +31,18 @@ function request:json() end
 ---@return table<string, string|string[]>
 function request:form() end
 
+---In `on_upload`: the next piece of the body, which it waits for; nil at the end.
+---@return string? data
+---@return string? error
+function request:read() end
+
+---In `on_upload`: the whole body.
+---@param most? integer Bytes (1 MiB).
+---@return string? body
+---@return string? error
+---@return string? part What was read of a body that is too large.
+function request:read_all(most) end
+
 ---In `on_access`: the server gets this field in place of received ones; nil removes it.
 ---@param name string
 ---@param value? string|number|boolean|(string|number)[]
@@ -100,6 +112,12 @@ function response:drop() end
 ---@return boolean?
 ---@return string? error
 function response:json(value, status) end
+
+---Completes the response with a file of the folder `files` of [lua.NAME]. It waits.
+---@param path string Below the folder.
+---@return boolean?
+---@return string? error "not found" leaves the response as it was.
+function response:file(path) end
 
 ---@param target string
 ---@param status? integer 302 by default
@@ -446,15 +464,23 @@ function tunnel:is_open() end
 ---@return table
 function tunnel:state() end
 
+---The handshake of a TLS connection, in `on_certificate`.
+---@class tide.TlsHello
+---@field name? string The server name that the client requests.
+---@field listener string
+---@field client string The client's address.
+
 ---The table that a script returns.
 ---@class tide.Handlers
 ---@field on_request? fun(request: tide.Request, response: tide.Response)
+---@field on_upload? fun(request: tide.Request, response: tide.Response)
 ---@field on_access? fun(request: tide.Request, response: tide.Response)
 ---@field on_balance? fun(request: tide.Request, attempt: tide.Attempt): integer|string|nil
 ---@field on_response? fun(request: tide.Request, response: tide.ResponseHead)
 ---@field on_body? fun(request: tide.Request, body: tide.Body)
 ---@field on_frame? fun(frame: tide.Frame, tunnel: tide.Tunnel): string|number|boolean|nil, "text"|"binary"|nil
 ---@field on_frame_end? fun(tunnel: tide.Tunnel, code: integer, reason: string)
+---@field on_certificate? fun(hello: tide.TlsHello): string|integer|false|nil
 ---@field on_log? fun(record: table<string, any>)
 ---@field on_open? fun(client: tide.Client, request: tide.Request)
 ---@field on_message? fun(client: tide.Client, message: string, kind: "text"|"binary")
@@ -656,6 +682,12 @@ function connection:close(code, reason) end
 ---@field path string
 ---@field headers table<string, string|string[]>
 
+---A forwarded WebSocket: the test plays both sides.
+---@class tide.TestTunnel
+---@field send fun(self: tide.TestTunnel, from: "client"|"server", data: string, kind?: "text"|"binary"): string?, string? What the other side gets, and its kind.
+---@field receive fun(self: tide.TestTunnel, by: "client"|"server"): string?, string?, integer?, string? What the script itself has sent to this side.
+---@field close fun(self: tide.TestTunnel, from: "client"|"server", code?: integer, reason?: string)
+
 ---@class tide.Test
 local test = {}
 
@@ -685,6 +717,15 @@ function test.balance(what) end
 ---@param what tide.PushEvent|{ type: string } The hub is "test" unless it is given.
 ---@return { result?: table, error?: table, disconnect?: table, failure?: string } decision
 function test.push(what) end
+---@param what { name?: string, listener?: string, client?: string, certificates: (string|string[])[] } The names of each certificate.
+---@return string|integer|false|nil choice
+---@return string? failure
+function test.certificate(what) end
+---@param what? tide.TestRequest The request that opens it.
+---@return tide.TestTunnel
+function test.tunnel(what) end
+---@param files table<string, string> The files of the application: paths and contents.
+function test.files(files) end
 ---@return { hub: string, method: string, arguments: table }[]
 function test.published() end
 ---@param values table<string, string|number|boolean>
@@ -781,6 +822,15 @@ function tide.tcp() end
 ---@field weight integer
 ---@field port integer
 ---@field target string
+
+tide.files = {}
+
+---The contents of a file of the folder `files` of [lua.NAME]. It waits.
+---@param path string Below the folder.
+---@param most? integer Bytes (1 MiB).
+---@return string? contents
+---@return string? error
+function tide.files.read(path, most) end
 
 tide.dns = {}
 

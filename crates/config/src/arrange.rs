@@ -172,9 +172,12 @@ impl Arranged {
         next.place_forwards();
         let config = Arc::make_mut(&mut next.config);
         for (index, listener) in config.listeners.iter_mut().enumerate() {
-            // The tables of a removed listener may have been removed, too.
+            // The tables of a removed listener may have been removed, too, and its application may have other handlers.
             if !next.file_listeners.contains(&index) {
                 listener.counting.clear();
+                if let Some(tls) = &mut listener.tls {
+                    tls.lua = None;
+                }
             }
         }
         for route in &mut config.routes {

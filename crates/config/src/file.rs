@@ -226,13 +226,13 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
         resolver::check_absent(&pools, notes);
     }
     let tables = count_tables::read(file, notes);
-    let listeners = listeners::read(file, &pools, &tables, notes);
+    let apps = lua::read(file, &pools, notes);
+    let listeners = listeners::read(file, (&pools, &apps), &tables, notes);
     let websocket = websocket::read(file, WebSocket::default(), notes);
     let log = log::read(file, notes);
     let admin = admin::read(file, &listeners, notes);
     let sets = sets::read(file, notes);
     let maps = maps::read(file, notes);
-    let apps = lua::read(file, &pools, notes);
     let hubs = push::read(file, (&pools, &apps), notes);
     let known = Known {
         listeners: &listeners,

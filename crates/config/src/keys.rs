@@ -123,7 +123,7 @@ pub use https::{HSTS, HTTPS_REDIRECT};
 pub use identity::{REQUEST_ID, TRACE};
 pub use listener::{CLIENT_TIMEOUTS, LIMITS, LISTENER, LISTENER_PROXY};
 pub use log::{ACCESS, LOG};
-pub(crate) use lua::{DICTIONARY, QUEUE};
+pub(crate) use lua::{DICTIONARY, QUEUE, SHARED_FILE};
 pub use lua::{HOOKS, LUA, LUA_PHASES};
 pub use mirror::MIRROR;
 pub use overload::OVERLOAD;

@@ -1,5 +1,5 @@
 //! Reads `[[listener]]`.
-//! In: the root table of the file, the checked pools. Out: checked listeners and the place of each.
+//! In: the root table of the file, the checked pools and applications. Out: checked listeners and the place of each.
 //! Never: binds an address.
 //! Invariant: names are unique, and so are addresses (except those with port 0).
 
@@ -9,6 +9,7 @@ use crate::count_tables::{self, CountTables};
 use crate::findings::Owner;
 use crate::https;
 use crate::keys::{LISTENER, LISTENER_PROXY};
+use crate::lua::Apps;
 use crate::model::{
     Bind, CLIENT_ADDRESS_HEADERS, ClientTimeouts, Listener, Network, ProxySources, RequestLimits,
 };
@@ -68,13 +69,13 @@ pub(crate) fn refused(key: &str, located: &Located, complaint: ValueError) -> No
 /// Reads all listeners.
 pub(crate) fn read(
     file: &Table<'_>,
-    pools: &Pools,
+    (pools, apps): (&Pools, &Apps),
     tables: &CountTables,
     notes: &mut Notes,
 ) -> Listeners {
     let mut found = Listeners { listeners: Vec::new(), places: Vec::new() };
     for table in file.open_rows("listener", notes) {
-        let mut listener = read_one(&table, pools, notes);
+        let mut listener = read_one(&table, (pools, apps), notes);
         listener.counting = count_tables::read_counting(&table, tables, notes);
         if listener.forward.is_some() && !listener.counting.is_empty() {
             let what = "connections are forwarded without reading requests (`forward`): there is nothing to count";
@@ -95,7 +96,7 @@ pub(crate) fn read(
     found
 }
 
-fn read_one(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Listener {
+fn read_one(table: &Table<'_>, (pools, apps): (&Pools, &Apps), notes: &mut Notes) -> Listener {
     let mut bind = Bind::Unix(String::new());
     let mut name = String::new();
     if let Some(text) = table.text("bind", notes) {
@@ -125,7 +126,7 @@ fn read_one(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Listener {
         proxy_protocol,
         redirect_to_https: None,
         hsts: None,
-        tls: tls::read_listener(table, notes),
+        tls: tls::read_listener(table, apps, notes),
         h2c: table.is_true("h2c", notes).unwrap_or(false),
         forward: None,
         is_off: false,

@@ -7,7 +7,7 @@ use tidegate_base::Span;
 use toml::de::DeValue;
 
 use crate::findings::Owner;
-use crate::keys::{DICTIONARY, LUA, LUA_PHASES, QUEUE, Shape};
+use crate::keys::{DICTIONARY, LUA, LUA_PHASES, QUEUE, SHARED_FILE, Shape};
 use crate::listeners::{refused, unknown_name};
 use crate::model::Network;
 use crate::pattern;
@@ -22,6 +22,8 @@ pub struct LuaApp {
     pub name: String,
     /// Path of the script.
     pub script: String,
+    /// What the script may use besides its sandbox.
+    pub permissions: LuaPermissions,
     /// The interface that the script was written for, if it is another one.
     pub layer: Option<LuaLayer>,
     /// The scripts of the phases other than `script`, by name. Only with the layer `Ngx`.
@@ -30,6 +32,8 @@ pub struct LuaApp {
     pub settings: Vec<(String, LuaSetting)>,
     /// The dictionaries that all its VMs share, and their sizes in bytes.
     pub shared: Vec<(String, usize)>,
+    /// The dictionaries that are restored from files, and the paths of these files.
+    pub shared_files: Vec<(String, String)>,
     /// The queues that all applications which list them share, and their sizes in bytes.
     pub queues: Vec<(String, usize)>,
     /// CPU time of one callback.
@@ -45,6 +49,8 @@ pub struct LuaApp {
     /// The names of the pools to which the script may send requests. Names, because indexes of pools change their meaning
     /// with the file, and these settings do not.
     pub pools: Vec<String>,
+    /// The folder whose files the script may send and read.
+    pub files: Option<String>,
     /// The addresses to which the script may send datagrams.
     pub udp: Vec<Network>,
     /// Requests of one VM to these pools that are in progress at once.
@@ -58,10 +64,12 @@ impl Default for LuaApp {
         Self {
             name: String::new(),
             script: String::new(),
+            permissions: LuaPermissions::default(),
             layer: None,
             phases: Vec::new(),
             settings: Vec::new(),
             shared: Vec::new(),
+            shared_files: Vec::new(),
             queues: Vec::new(),
             time_max: Span::from_millis(100),
             start_time_max: Span::from_secs(2),
@@ -69,11 +77,21 @@ impl Default for LuaApp {
             timers_max: 4096,
             body_bytes_max: 1024 * 1024,
             pools: Vec::new(),
+            files: None,
             udp: Vec::new(),
             requests_max: 256,
             reload_grace: Span::from_secs(30),
         }
     }
+}
+
+/// The libraries outside of the sandbox that a script may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LuaPermissions {
+    /// The library `io`.
+    pub io: bool,
+    /// The functions of `os` that reach outside of the process.
+    pub os: bool,
 }
 
 /// An interface of Lua applications other than Tidegate's own.
@@ -142,6 +160,7 @@ pub(crate) fn read(file: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Apps {
         if let Some(table) = Table::open(&LUA, value, notes) {
             read_one(&table, pools, &mut app, notes);
             read_queues(&table, &apps, &mut app, notes);
+            read_shared_files(&table, &apps, &mut app, notes);
         }
         notes.places.assign(Owner::Lua(apps.len()));
         apps.push(app);
@@ -154,6 +173,12 @@ fn read_one(table: &Table<'_>, pools: &Pools, app: &mut LuaApp, notes: &mut Note
         app.script = notes.resolve(&script.text);
         notes.places.mark(app.script.clone(), script.place);
     }
+    if let Some(folder) = table.text("files", notes) {
+        let path = notes.resolve(&folder.text);
+        notes.places.mark(path.clone(), folder.place);
+        app.files = Some(path);
+    }
+    read_permissions(table, app, notes);
     app.layer = table.word("layer", notes);
     read_phases(table, app, notes);
     for (name, value) in table.open_fields("settings", notes) {
@@ -182,6 +207,20 @@ fn read_one(table: &Table<'_>, pools: &Pools, app: &mut LuaApp, notes: &mut Note
         match pattern::parse_network(&text.text) {
             Ok(network) => app.udp.push(network),
             Err(complaint) => notes.error(refused("udp", &text, complaint)),
+        }
+    }
+}
+
+/// Reads `permissions`.
+fn read_permissions(table: &Table<'_>, app: &mut LuaApp, notes: &mut Notes) {
+    for text in table.texts("permissions", notes) {
+        match text.text.as_str() {
+            "io" => app.permissions.io = true,
+            "os" => app.permissions.os = true,
+            other => {
+                let what = format!("there is no permission {other:?}");
+                notes.error(Note::new(Kind::Value, text.place, what).allowed("io, os".to_owned()));
+            }
         }
     }
 }
@@ -215,6 +254,33 @@ fn read_queues(table: &Table<'_>, others: &[LuaApp], app: &mut LuaApp, notes: &m
             let note = Note::new(Kind::Conflict, table.key_place("queues"), what);
             notes.error(note.help("write the same size in both: they share the queue"));
         }
+    }
+}
+
+/// Reads `shared-files`. Each names a dictionary of the application, and a file of its own.
+fn read_shared_files(table: &Table<'_>, others: &[LuaApp], app: &mut LuaApp, notes: &mut Notes) {
+    for (name, value) in table.open_fields("shared-files", notes) {
+        let Some(Scalar::Text(path)) = conform(&SHARED_FILE, value.get_ref()) else {
+            let subject = format!("`{}`", name.text);
+            notes.error(wrong_type(&subject, value, &describe(&SHARED_FILE)));
+            continue;
+        };
+        if !app.shared.iter().any(|(own, _)| *own == name.text) {
+            let what = format!("`shared` has no dictionary `{}`", name.text);
+            let note = Note::new(Kind::Reference, name.place, what);
+            notes.error(note.help("add it to `shared` with its size, or remove the file"));
+            continue;
+        }
+        let path = notes.resolve(&path);
+        let mut known =
+            others.iter().flat_map(|other| &other.shared_files).chain(&app.shared_files);
+        if known.any(|(_, other)| *other == path) {
+            let what = "another dictionary has the same file";
+            let note = Note::new(Kind::Duplicate, value.span(), what);
+            notes.error(note.help("give each dictionary a file of its own"));
+            continue;
+        }
+        app.shared_files.push((name.text, path));
     }
 }
 

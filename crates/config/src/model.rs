@@ -380,6 +380,8 @@ pub struct ListenerTls {
     pub tickets: TicketSource,
     /// Time from accepting a connection to the end of its handshake.
     pub handshake_timeout: Span,
+    /// The name of the application that chooses the certificate of each connection.
+    pub lua: Option<String>,
 }
 
 /// The certificates that a listener presents to clients.
@@ -819,6 +821,7 @@ impl Default for ListenerTls {
             client_crl: None,
             tickets: TicketSource::Own,
             handshake_timeout: Span::from_secs(10),
+            lua: None,
         }
     }
 }

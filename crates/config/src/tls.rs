@@ -8,6 +8,7 @@ use tidegate_base::tls_names::{CIPHER_NAMES, GROUP_NAMES};
 use crate::findings::{SERVER_NAME, TLS};
 use crate::keys::{CLIENT_PROTOCOLS, LISTENER_TLS, SERVER_PROTOCOLS};
 use crate::listeners::refused;
+use crate::lua::Apps;
 use crate::model::{
     AdminTls, CertificatePaths, ClientAuth, ListenerTls, PoolTls, TicketSource, TlsIdentity,
 };
@@ -21,7 +22,11 @@ use crate::words::TlsWord;
 const COMMON_NAME_CHARS_MAX: usize = 64;
 
 /// `tls` of a listener.
-pub(crate) fn read_listener(table: &Table<'_>, notes: &mut Notes) -> Option<ListenerTls> {
+pub(crate) fn read_listener(
+    table: &Table<'_>,
+    apps: &Apps,
+    notes: &mut Notes,
+) -> Option<ListenerTls> {
     let value = table.value("tls")?;
     notes.places.mark(TLS, table.key_place("tls"));
     if value.get_ref().as_table().is_none() {
@@ -82,6 +87,10 @@ pub(crate) fn read_listener(table: &Table<'_>, notes: &mut Notes) -> Option<List
         };
     }
     table.set_duration("handshake-timeout", &mut tls.handshake_timeout, notes);
+    if let Some(app) = table.text("lua", notes) {
+        apps.find(&app, notes);
+        tls.lua = Some(app.text);
+    }
     Some(tls)
 }
 

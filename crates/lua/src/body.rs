@@ -1,4 +1,4 @@
-//! The body of a server's response on its way through `on_body`.
+//! The body of a server's response on its way through `on_body`, and request bodies that `on_upload` reads.
 //! In: pieces of the body. Out: what the script reads; whether there is room for more.
 //! Never: loses a byte: `take_rest` returns what the script has not read.
 //! Limits: `BODY_BYTES_MAX` of a body wait for the script; then the server has to wait. A hook waits for anything but the
@@ -20,6 +20,10 @@ pub(crate) const HOOK_WAIT_MAX: Span = Span::from_secs(60);
 const BODY_BYTES_MAX: usize = 64 * 1024;
 /// The error of a body whose response has ended.
 const ENDED: &str = "the response has ended";
+/// The error of a request body whose rest the script does not get.
+const BEGUN: &str = "the response has begun";
+/// The error of a request whose handler gets the whole body.
+const NOT_STREAMED: &str = "only on_upload reads the body in pieces";
 
 /// A body on its way; see the module header.
 #[derive(Debug)]
@@ -34,6 +38,15 @@ pub(crate) struct BodyFlow {
     deadline: Moment,
     /// The coroutine that waits for more. It may be stale.
     pub(crate) reader: TaskId,
+    /// It is the body of a request, which `on_upload` reads.
+    pub(crate) is_upload: bool,
+}
+
+impl BodyFlow {
+    fn new(deadline: Moment, is_upload: bool) -> Self {
+        let (unread, reader) = (Vec::new(), tidegate_base::Id::NONE);
+        Self { unread, is_complete: false, is_full: false, deadline, reader, is_upload }
+    }
 }
 
 /// What a script reads next.
@@ -51,6 +64,17 @@ impl Host {
         self.exchanges.get_mut(id).and_then(|exchange| exchange.flow.as_deref_mut()).ok_or(ENDED)
     }
 
+    /// Fails unless the body of a request can be read in pieces now.
+    pub(crate) fn check_upload(&self, id: ScriptRequestId) -> Result<(), &'static str> {
+        let exchange = self.exchanges.get(id).ok_or(ENDED)?;
+        match (&exchange.flow, exchange.response) {
+            (Some(flow), Response::Expected) if flow.is_upload => Ok(()),
+            (Some(flow), Response::Begun | Response::Relayed) if flow.is_upload => Err(BEGUN),
+            (Some(flow), Response::Ended) if flow.is_upload => Err(ENDED),
+            _ => Err(NOT_STREAMED),
+        }
+    }
+
     /// The part of a body that has arrived. `note_body_read` removes it.
     pub(crate) fn unread_body(&mut self, id: ScriptRequestId) -> Result<Portion<'_>, &'static str> {
         let flow = self.body_flow(id)?;
@@ -61,13 +85,14 @@ impl Host {
         })
     }
 
-    /// The deadline of the hook on a response, or about an event, that runs `owner`'s coroutine; `None` if the hook waits for the
-    /// body or the client, whose own timeouts apply, and for other handlers.
+    /// The deadline of the hook on a response, an event, a message or a handshake that runs `owner`'s coroutine; `None` if the hook
+    /// waits for the body or the client, whose own timeouts apply, and for other handlers.
     pub(crate) fn hook_deadline(&mut self, owner: Owner, wait: Wait) -> Option<Moment> {
         let id = match owner {
             Owner::Request(id) => id,
             Owner::Event(id) => return self.events.get(id).map(|event| event.by),
             Owner::Tunnel(id) => return self.tunnels.get(id).map(|tunnel| tunnel.by),
+            Owner::Hello(id) => return self.hellos.get(id).map(|hello| hello.by),
             Owner::Client(_)
             | Owner::Job(_)
             | Owner::Broadcast
@@ -111,6 +136,7 @@ impl Host {
         let deadline = self.now().after(HOOK_WAIT_MAX);
         if let Ok(flow) = self.body_flow(id)
             && flow.deadline == Moment::NEVER
+            && !flow.is_upload
         {
             flow.deadline = deadline;
         }
@@ -129,7 +155,9 @@ impl Host {
 
     /// Sends what the script has written. Returns what its coroutine waits for until more of the body has arrived.
     pub(crate) fn await_body(&mut self, id: ScriptRequestId) -> Result<Wait, &'static str> {
-        self.flush(id)?;
+        if !self.body_flow(id)?.is_upload {
+            self.flush(id)?;
+        }
         let reader = self.body_flow(id)?.reader;
         match self.schedule.has_task(reader) {
             true => Err("another coroutine reads the body"),
@@ -164,9 +192,26 @@ impl Vm {
         exchange.tag = tag;
         exchange.response = Response::Begun;
         exchange.reply = Some(reply);
-        let (unread, reader) = (Vec::new(), tidegate_base::Id::NONE);
-        let flow = BodyFlow { unread, is_complete: false, is_full: false, deadline, reader };
-        exchange.flow = Some(Box::new(flow));
+        exchange.flow = Some(Box::new(BodyFlow::new(deadline, false)));
+    }
+
+    /// The body of a request follows with `feed_body` and `end_body`, and `on_upload` reads it.
+    pub fn begin_upload(&mut self, id: ScriptRequestId) {
+        if let Ok(exchange) = self.engine.host().exchange(id) {
+            exchange.flow = Some(Box::new(BodyFlow::new(Moment::NEVER, true)));
+        }
+    }
+
+    /// Runs `on_upload` for a request whose body may not be complete.
+    pub fn upload(&mut self, id: ScriptRequestId) -> CallbackEnd {
+        self.engine.host().note_handler(id, AtReturn::Completes);
+        self.run(Entry::Upload, (Owner::Request(id), "on_upload"), &numbers(id))
+    }
+
+    /// Whether more of a body may follow now.
+    #[must_use]
+    pub fn has_body_room(&self, id: ScriptRequestId) -> bool {
+        self.unread_bytes(id) < BODY_BYTES_MAX
     }
 
     /// Runs `on_body`.

@@ -11,10 +11,11 @@ use std::sync::Arc;
 use tidegate_base::{Moment, Span};
 use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::FieldStorage;
+use tidegate_wire::tls::CertificateFacts;
 
 use crate::{
     Bounds, Budget, CallbackEnd, ClientName, Dictionary, Effect, Excess, Facts, HubEventParts,
-    Layer, Origin, Outbox, Queue, Randomness, Script, Vm,
+    Layer, Origin, Outbox, Permissions, Queue, Randomness, Script, TlsHelloParts, Vm,
 };
 
 /// Calls of one input. Further bytes are ignored.
@@ -51,6 +52,7 @@ pub fn fuzz_lua_api(data: &[u8]) {
         let (choices, others) = others.split_at(others.len().min(usize::from(*length)));
         walker.call(1 + usize::from(u16::from_le_bytes([*low, *high])), choices);
         walker.decide(choices);
+        walker.choose_certificate(choices);
         rest = others;
     }
     walker.check();
@@ -92,6 +94,7 @@ impl Walker {
             queues: vec![("jobs".to_owned(), Arc::new(Queue::new(64 * 1024)))],
             hubs: ["live".to_owned()].into(),
             pools: vec!["api".to_owned()],
+            permissions: Permissions::default(),
             layer: is_ngx.then_some(Layer::Ngx),
             phases: match is_ngx {
                 true => vec![("init".to_owned(), script(ngx_script()))],
@@ -126,6 +129,23 @@ impl Walker {
         self.settle();
         self.vm.close_event(event);
         assert_eq!(self.vm.hub_events(), 0, "an event remains in the VM");
+    }
+
+    /// Lets `on_certificate` return what `choices` determine.
+    fn choose_certificate(&mut self, choices: &[u8]) {
+        let by = Moment::from_nanos(self.nanos).after(Span::from_secs(1));
+        let parts = TlsHelloParts {
+            name: String::from_utf8_lossy(choices).into_owned(),
+            listener: "front".to_owned(),
+            client: "192.0.2.1".to_owned(),
+            certificates: [CertificateFacts { names: vec!["*.a".to_owned()], not_after: None }]
+                .into(),
+        };
+        let Some(hello) = self.vm.open_hello(6, by, parts) else { return };
+        self.vm.hello(hello);
+        self.settle();
+        self.vm.close_hello(hello);
+        assert_eq!(self.vm.hellos(), 0, "a handshake remains in the VM");
     }
 
     /// Checks that the VM answers, unless the script keeps too much memory.
@@ -203,6 +223,9 @@ impl Walker {
                 Effect::SendDatagram { operation, .. } => {
                     self.vm.complete(LIFE, *operation, Ok(b""));
                 }
+                Effect::ReadFile { operation, .. } => {
+                    self.vm.complete(LIFE, *operation, Ok(b"4 1700000000 a1\ntext"));
+                }
                 Effect::Begin { .. }
                 | Effect::Drop { .. }
                 | Effect::Send { .. }
@@ -212,6 +235,7 @@ impl Walker {
                 | Effect::AwaitDrain { .. }
                 | Effect::BodyRoom { .. }
                 | Effect::Decide { .. }
+                | Effect::ChooseCertificate { .. }
                 | Effect::Broadcast { .. }
                 | Effect::QueueFilled { .. }
                 | Effect::SocketSend { .. }

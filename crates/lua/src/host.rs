@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tidegate_base::{Id, Moment, Slab, Span};
+use tidegate_base::{CertificateChoice, Id, Moment, Slab, Span};
 use tidegate_wire::dns::Question;
 use tidegate_wire::message::RequestHead;
 use tidegate_wire::websocket::MaskKey;
@@ -22,6 +22,7 @@ use crate::datagrams::{DatagramSocketId, Datagrams};
 use crate::events::{EVENTS_MAX, HubEvent};
 use crate::exchange::{AtReturn, Origin, Response, ScriptRequest};
 use crate::frames::{TUNNELS_MAX, Tunnel};
+use crate::hellos::{HELLOS_MAX, TlsHello};
 use crate::operations::{OPERATIONS_MAX, Operation, OperationId};
 use crate::outgoing::Outgoing;
 use crate::queue::Queue;
@@ -200,6 +201,13 @@ pub enum Effect {
         /// The decision, as JSON.
         decision: Range<usize>,
     },
+    /// The certificate for a handshake.
+    ChooseCertificate {
+        /// The worker's tag of the handshake.
+        tag: u64,
+        /// The choice.
+        choice: CertificateChoice,
+    },
     /// A request for a server, whose response goes to `Vm::complete_request`.
     Http {
         /// The VM's id of the request.
@@ -239,6 +247,18 @@ pub enum Effect {
         operation: OperationId,
         /// The name and the kind of record.
         question: Box<Question>,
+    },
+    /// A read of a piece of a file, whose result goes to `Vm::complete`: the size of the file, the second of its last change and a tag
+    /// of its version as a line, and then the bytes.
+    ReadFile {
+        /// The VM's id of the read.
+        operation: OperationId,
+        /// The path below the application's folder.
+        path: Range<usize>,
+        /// Where the piece begins.
+        offset: u64,
+        /// The size of the piece, unless the file ends before.
+        bytes_max: usize,
     },
     /// A socket for datagrams. The worker reports its opening, its datagrams and its end to the VM (`datagrams.rs`).
     OpenDatagrams {
@@ -338,10 +358,21 @@ pub struct Facts {
     pub hubs: Arc<[String]>,
     /// The names of the pools to which the application may send requests.
     pub pools: Vec<String>,
+    /// The script may use the library `io`, and the functions of `os` that reach outside of the process.
+    pub permissions: Permissions,
     /// The interface that the script was written for, if it is not the module `tide`.
     pub layer: Option<Layer>,
     /// The scripts of the phases besides the script of the application, by name. Only for the layer `Ngx`.
     pub phases: Vec<(String, Script)>,
+}
+
+/// What a script may use besides its sandbox.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Permissions {
+    /// The library `io`.
+    pub io: bool,
+    /// The functions of `os` that reach outside of the process.
+    pub os: bool,
 }
 
 /// Replaces all bytes by random ones. Returns false if there are none.
@@ -427,6 +458,8 @@ pub(crate) struct Host {
     pub(crate) events: Slab<HubEvent>,
     /// The forwarded WebSockets of `on_frame`. Each keeps a request.
     pub(crate) tunnels: Slab<Tunnel>,
+    /// The handshakes for which the script chooses the certificate.
+    pub(crate) hellos: Slab<TlsHello>,
     /// The WebSocket clients.
     pub(crate) clients: Slab<Client>,
     /// How many entries of `clients` are reserved.
@@ -502,6 +535,7 @@ impl Host {
             exchanges: Slab::new(EXCHANGES_MAX),
             events: Slab::new(EVENTS_MAX),
             tunnels: Slab::new(TUNNELS_MAX),
+            hellos: Slab::new(HELLOS_MAX),
             clients: Slab::new(CLIENTS_MAX),
             reserved: 0,
             handover_state: Vec::new(),
@@ -761,7 +795,9 @@ impl Host {
         match exchange.response {
             Response::Ended => return Err(ENDED),
             Response::Relayed => return Err(OF_SERVER),
-            Response::Expected | Response::Begun if exchange.flow.is_some() => {
+            Response::Expected | Response::Begun
+                if exchange.flow.as_ref().is_some_and(|flow| !flow.is_upload) =>
+            {
                 return Err(HEAD_SENT);
             }
             Response::Expected | Response::Begun => {}

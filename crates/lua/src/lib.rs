@@ -18,8 +18,10 @@ mod encoding;
 mod engine;
 mod events;
 mod exchange;
+mod files;
 mod frames;
 pub mod fuzz;
+mod hellos;
 mod host;
 mod operations;
 mod outgoing;
@@ -41,14 +43,15 @@ pub use engine::{Budget, Excess, Failure};
 pub use events::{HubEvent, HubEventId, HubEventParts};
 pub use exchange::{ClientName, Origin, Rewritten, fields_of};
 pub use frames::{FrameDecision, FrameKind, Tunnel, TunnelId};
+pub use hellos::{TlsHello, TlsHelloId, TlsHelloParts};
 pub use host::{
     ClientId, EXCHANGES_MAX, Effect, Facts, FindModule, Layer, Level, OUTPUT_BYTES_MAX, Outbox,
-    Randomness, RemoteClient, ScriptRequestId,
+    Permissions, Randomness, RemoteClient, ScriptRequestId,
 };
 pub use operations::OperationId;
 pub use outgoing::{Outgoing, Response};
 pub use queue::Queue;
 pub use reply::ReplyHead;
-pub use shared::Dictionary;
+pub use shared::{Dictionary, ENTRY_BYTES_MAX, EntryCursor};
 pub use sockets::{Socket, SocketId};
 pub use vm::{Bounds, CallbackEnd, CallbackOwner, Handler, Resumed, Script, TEST, Vm};

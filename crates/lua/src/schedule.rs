@@ -14,6 +14,7 @@ use crate::datagrams::DatagramSocketId;
 use crate::engine::Coroutine;
 use crate::events::HubEventId;
 use crate::frames::TunnelId;
+use crate::hellos::TlsHelloId;
 use crate::host::{ClientId, ScriptRequestId};
 use crate::operations::OperationId;
 use crate::sockets::SocketId;
@@ -47,6 +48,8 @@ pub(crate) enum Owner {
     Event(HubEventId),
     /// `on_frame` of this tunnel.
     Tunnel(TunnelId),
+    /// `on_certificate` for this handshake.
+    Hello(TlsHelloId),
     /// The application: `on_start`, `on_close`, and handlers that continue after their response.
     Application,
 }
@@ -494,7 +497,11 @@ impl Schedule {
         }
         let is_own = |task: &Task| match task.owner {
             Owner::Job(_) | Owner::Broadcast | Owner::Log | Owner::Application => true,
-            Owner::Request(_) | Owner::Client(_) | Owner::Event(_) | Owner::Tunnel(_) => false,
+            Owner::Request(_)
+            | Owner::Client(_)
+            | Owner::Event(_)
+            | Owner::Tunnel(_)
+            | Owner::Hello(_) => false,
         };
         let waits = self.tasks.iter().filter(|(_, task)| is_own(task) && task.operation.is_none());
         let waits: Vec<TaskId> = waits.map(|(id, _)| id).collect();
@@ -542,12 +549,16 @@ impl Schedule {
         self.due.clear();
     }
 
-    /// The coroutines that wait on behalf of a request, a client, an event or a tunnel.
+    /// The coroutines that wait on behalf of a request, a client, an event, a tunnel or a handshake.
     pub(crate) fn owned(&self) -> usize {
         let is_owned = |task: &Task| {
             matches!(
                 task.owner,
-                Owner::Request(_) | Owner::Client(_) | Owner::Event(_) | Owner::Tunnel(_)
+                Owner::Request(_)
+                    | Owner::Client(_)
+                    | Owner::Event(_)
+                    | Owner::Tunnel(_)
+                    | Owner::Hello(_)
             )
         };
         self.tasks.iter().filter(|(_, task)| is_owned(task)).count()

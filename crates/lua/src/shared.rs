@@ -8,10 +8,14 @@
 //! A dictionary consists of up to `PARTS_MAX` parts with a lock each. A lock is held for one lookup and one copy of up to
 //! `VALUE_BYTES_MAX`, some microseconds for usual values.
 
+mod persistence;
+
 use core::hash::BuildHasher as _;
 use std::collections::{HashMap, VecDeque};
 use std::hash::RandomState;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use persistence::{ENTRY_BYTES_MAX, EntryCursor};
 
 /// Maximum number of parts of a dictionary.
 const PARTS_MAX: usize = 16;
@@ -110,6 +114,8 @@ struct Part {
     used: usize,
     /// The size that they may have.
     bytes_max: usize,
+    /// A number that grows with each change.
+    changes: u64,
 }
 
 /// A dictionary; see the module header.
@@ -223,7 +229,9 @@ impl Dictionary {
         match part.use_entry(key, now).map(|entry| &mut entry.content) {
             Some(Content::One(Value::Number(number))) => {
                 *number += by;
-                Ok(*number)
+                let sum = *number;
+                part.changes += 1;
+                Ok(sum)
             }
             Some(_) => Err(NO_NUMBER),
             None => {
@@ -245,6 +253,7 @@ impl Dictionary {
         let mut part = self.part(key);
         let entry = part.use_entry(key, now).ok_or(NOT_FOUND)?;
         entry.ends_at = ends_at;
+        part.changes += 1;
         Ok(())
     }
 
@@ -279,6 +288,7 @@ impl Dictionary {
         let length = list.len();
         entry.bytes = bytes;
         part.used += added;
+        part.changes += 1;
         // The entry is the most recently used one, and fits alone.
         part.make_room(0);
         Ok(length)
@@ -306,6 +316,7 @@ impl Dictionary {
         let taken = value.as_ref().map_or(0, |value| value.cost() + ELEMENT_COST_BYTES);
         entry.bytes -= taken;
         part.used -= taken;
+        part.changes += 1;
         if is_empty {
             part.remove(key);
         }
@@ -349,7 +360,8 @@ impl Dictionary {
     pub(crate) fn clear(&self) {
         for part in &*self.parts {
             let mut part = lock(part);
-            let empty = Part::new(part.bytes_max);
+            let mut empty = Part::new(part.bytes_max);
+            empty.changes = part.changes + 1;
             let before = core::mem::replace(&mut *part, empty);
             drop(part);
             // Freed without the lock.
@@ -376,7 +388,7 @@ impl Part {
     fn new(bytes_max: usize) -> Self {
         let (newest, oldest) = (NONE, NONE);
         let (places, entries, free) = (HashMap::default(), Vec::new(), Vec::new());
-        Self { places, entries, free, newest, oldest, used: 0, bytes_max }
+        Self { places, entries, free, newest, oldest, used: 0, bytes_max, changes: 0 }
     }
 
     fn entry(&mut self, place: u32) -> Option<&mut Entry> {
@@ -417,7 +429,11 @@ impl Part {
         if bytes > VALUE_BYTES_MAX || size > self.bytes_max {
             return Err(TOO_LARGE);
         }
-        self.remove(key);
+        self.changes += 1;
+        if let Some(place) = self.places.get(key).copied() {
+            self.replace(place, (content, bytes), ends_at);
+            return Ok(());
+        }
         self.make_room(size);
         let key: Box<[u8]> = key.into();
         let (newer, older) = (NONE, NONE);
@@ -438,7 +454,20 @@ impl Part {
         Ok(())
     }
 
+    /// Gives an entry another content. It keeps its place, and is not removed to make room for itself.
+    fn replace(&mut self, place: u32, (content, bytes): (Content, usize), ends_at: f64) {
+        self.unlink(place);
+        let Some(entry) = self.entry(place) else { return };
+        let (before, size) = (entry_size(&entry.key, entry.bytes), entry_size(&entry.key, bytes));
+        (entry.content, entry.bytes, entry.ends_at) = (content, bytes, ends_at);
+        self.used -= before;
+        self.make_room(size);
+        self.used += size;
+        self.link(place);
+    }
+
     fn remove(&mut self, key: &[u8]) -> Option<Entry> {
+        self.changes += 1;
         let place = self.places.remove(key)?;
         self.unlink(place);
         let entry = self.entries.get_mut(place as usize)?.take()?;

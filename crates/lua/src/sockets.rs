@@ -207,6 +207,7 @@ impl Host {
             | Owner::Request(_)
             | Owner::Event(_)
             | Owner::Tunnel(_)
+            | Owner::Hello(_)
             | Owner::Job(_) => Keeper::Run(self.schedule.run),
         }
     }

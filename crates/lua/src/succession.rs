@@ -50,7 +50,10 @@ impl Vm {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let host = self.engine.peek();
-        self.clients() == 0 && host.exchanges.is_empty() && host.schedule.is_empty()
+        self.clients() == 0
+            && host.exchanges.is_empty()
+            && host.hellos.is_empty()
+            && host.schedule.is_empty()
     }
 }
 

@@ -11,6 +11,7 @@ use crate::body::HOOK_WAIT_MAX;
 use crate::engine::{Argument, Budget, Coroutine, Engine, Entry, Excess, Failure, Turn};
 use crate::events::ON_PUSH;
 use crate::exchange::{AtReturn, Origin, Rewritten};
+use crate::hellos::ON_CERTIFICATE;
 use crate::host::{ClientId, Facts, FindModule, Host, Layer, Level, Outbox, ScriptRequestId};
 use crate::operations::{OperationId, Outcome, Reply};
 use crate::outgoing::Response;
@@ -81,6 +82,10 @@ pub enum Handler {
     Frame,
     /// `on_frame_end`
     FrameEnd,
+    /// `on_certificate`
+    Certificate,
+    /// `on_upload`
+    Upload,
 }
 
 /// How a callback ended.
@@ -115,6 +120,11 @@ pub enum CallbackOwner {
     /// `on_frame` for a message of a tunnel.
     Tunnel {
         /// The tunnel.
+        tag: u64,
+    },
+    /// `on_certificate` for a handshake.
+    Hello {
+        /// The handshake.
         tag: u64,
     },
     /// The application.
@@ -180,11 +190,12 @@ const NGX_PRELUDE: [(&core::ffi::CStr, &[u8]); 8] = [
 ];
 
 /// The chunks of the prelude, in order.
-const PRELUDE: [(&core::ffi::CStr, &[u8]); 19] = [
+const PRELUDE: [(&core::ffi::CStr, &[u8]); 20] = [
     (c"=tidegate", include_bytes!("prelude/sandbox.lua")),
     (c"=tidegate", include_bytes!("prelude/tide.lua")),
     (c"=tidegate", include_bytes!("prelude/crypto.lua")),
     (c"=tidegate", include_bytes!("prelude/http.lua")),
+    (c"=tidegate", include_bytes!("prelude/files.lua")),
     (c"=tidegate", include_bytes!("prelude/clients.lua")),
     (c"=tidegate", include_bytes!("prelude/channels.lua")),
     (c"=tidegate", include_bytes!("prelude/shared.lua")),
@@ -676,6 +687,7 @@ impl Vm {
                     // Its handler has failed, or has decided.
                     self.engine.host().events.remove(event);
                 }
+                Owner::Hello(hello) => drop(self.engine.host().hellos.remove(hello)),
             }
         }
         self.forget_dropped();
@@ -771,6 +783,7 @@ impl Vm {
         let message = match what {
             ON_RESPONSE | ON_FRAME => format!("{what} has waited for {seconds} s"),
             ON_PUSH => format!("{what} has not decided within the timeout of the hub"),
+            ON_CERTIFICATE => format!("{what} has not chosen in time"),
             _ => format!("{what} has neither read nor written for {seconds} s"),
         };
         let failure = Failure { excess: Some(Excess::Wait), message, trace: String::new() };

@@ -1,7 +1,7 @@
 //! What coroutines of a VM wait for: requests, clients, jobs, sockets and times.
 //! In: coroutines that have yielded, events. Out: entries of the schedule, and their owners' references to them.
 //! Never: runs code.
-//! Invariant: an exchange, a client, an event of a hub and a tunnel name the task of their handler exactly while it waits.
+//! Invariant: an exchange, a client, an event of a hub, a tunnel and a handshake name the task of their handler exactly while it waits.
 
 use tidegate_base::{Id, Moment};
 
@@ -73,6 +73,11 @@ impl Host {
                     tunnel.task = task;
                 }
             }
+            Owner::Hello(hello) => {
+                if let Some(hello) = self.hellos.get_mut(hello) {
+                    hello.task = task;
+                }
+            }
             Owner::Broadcast => self.broadcast = task,
             Owner::Log => self.waiting_logs += 1,
             Owner::Job(_) | Owner::Application => {}
@@ -104,6 +109,11 @@ impl Host {
                     tunnel.task = Id::NONE;
                 }
             }
+            Owner::Hello(hello) => {
+                if let Some(hello) = self.hellos.get_mut(hello) {
+                    hello.task = Id::NONE;
+                }
+            }
             Owner::Broadcast => self.broadcast = Id::NONE,
             Owner::Log => self.waiting_logs -= 1,
             Owner::Job(_) | Owner::Application => {}
@@ -127,6 +137,10 @@ impl Host {
             },
             Owner::Tunnel(id) => match self.tunnels.get(id) {
                 Some(tunnel) => CallbackOwner::Tunnel { tag: tunnel.tag() },
+                None => CallbackOwner::Application,
+            },
+            Owner::Hello(id) => match self.hellos.get(id) {
+                Some(hello) => CallbackOwner::Hello { tag: hello.tag() },
                 None => CallbackOwner::Application,
             },
             Owner::Job(_) | Owner::Broadcast | Owner::Log | Owner::Application => {

@@ -10,10 +10,11 @@ use harness::{App, TIMED};
 const ANNOTATIONS: &str = include_str!("../../../apps/tide.d.lua");
 
 /// The chunks of the prelude that define the API, and the tables in which they define it.
-const PRELUDE: [&str; 16] = [
+const PRELUDE: [&str; 17] = [
     include_str!("../src/prelude/tide.lua"),
     include_str!("../src/prelude/crypto.lua"),
     include_str!("../src/prelude/http.lua"),
+    include_str!("../src/prelude/files.lua"),
     include_str!("../src/prelude/clients.lua"),
     include_str!("../src/prelude/channels.lua"),
     include_str!("../src/prelude/shared.lua"),
@@ -30,7 +31,7 @@ const PRELUDE: [&str; 16] = [
 ];
 /// The chunk of tests, whose clients and responses are described as types.
 const TEST_PRELUDE: &str = include_str!("../src/prelude/test.lua");
-const TABLES: [&str; 30] = [
+const TABLES: [&str; 31] = [
     "tide",
     "request",
     "response",
@@ -45,6 +46,7 @@ const TABLES: [&str; 30] = [
     "socket",
     "datagrams",
     "udp",
+    "files",
     "dns",
     "connection",
     "tunnel",
@@ -63,7 +65,7 @@ const TABLES: [&str; 30] = [
     "crypto",
 ];
 /// Names that the prelude defines in loops and tables.
-const OTHERS: [&str; 33] = [
+const OTHERS: [&str; 34] = [
     "dictionary.set",
     "dictionary.add",
     "dictionary.replace",
@@ -78,6 +80,7 @@ const OTHERS: [&str; 33] = [
     "hub.unsubscribe",
     "hub.disconnect",
     "hub.refresh",
+    "request.read_all",
     "body.header",
     "body.write",
     "body.flush",
@@ -122,8 +125,10 @@ fn annotations_name_the_functions_of_the_prelude() {
         let Some((table, _)) = name.split_once('.') else { continue };
         let name = name.replacen("P.tide.", "tide.", 1);
         match table {
-            "timer" | "http" | "websocket" | "redis" | "udp" | "dns" | "json" | "cbor" | "log"
-            | "base64" | "url" | "crypto" => defined.insert(format!("tide.{name}")),
+            "timer" | "http" | "websocket" | "redis" | "udp" | "dns" | "files" | "json"
+            | "cbor" | "log" | "base64" | "url" | "crypto" => {
+                defined.insert(format!("tide.{name}"))
+            }
             "P" if !name.starts_with("tide.") => continue,
             table if table == "P" || TABLES.contains(&table) => defined.insert(name),
             _ => continue,

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use tidegate_base::{Address, Id, Moment};
+use tidegate_base::{Address, CertificateChoice, Id, Moment};
 
 use crate::steering::LeavingListeners;
 
@@ -331,6 +331,10 @@ pub trait Reactor: Sized {
     ) -> Result<SockId, Shortage> {
         Err(Shortage::Slots)
     }
+
+    /// Continues the handshake of an accepted connection, for which the layer that secures it has asked the handler to choose a
+    /// certificate. Does nothing if the connection does not wait for a choice.
+    fn choose_certificate(&mut self, _sock: SockId, _choice: CertificateChoice) {}
 
     /// Opens a socket that sends datagrams to `peer` and receives datagrams only from `peer`, which are delivered as
     /// `Datagram`. No completion with its id is delivered after `close_datagrams`.

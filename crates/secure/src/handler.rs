@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use tidegate_base::{Moment, Span};
+use tidegate_base::{CertificateChoice, Moment, Span};
 use tidegate_reactor::{Completion, ListenerId, Peer, Reactor, Room, Shortage, SockId};
-use tidegate_wire::tls::{Fault, TlsSession};
+use tidegate_wire::tls::{CertificateFacts, Fault, TlsSession};
 
 /// The code above the TLS layer. It receives completions with plain bytes.
 pub trait LayerHandler {
@@ -61,6 +61,17 @@ pub trait LayerHandler {
     /// Called when an accepted connection has sent bytes of its handshake.
     fn handle_handshake_bytes(&mut self, _sock: SockId) {}
 
+    /// Called when the ClientHello of an accepted connection is complete, if the acceptor of its listener asks for choices. The
+    /// handshake waits until `Reactor::choose_certificate` is called, now or later.
+    fn choose_certificate<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        _hello: &Hello<'_>,
+    ) {
+        reactor.choose_certificate(sock, CertificateChoice::Requested);
+    }
+
     /// Called when a handshake is done, before `Connected` and before the first plain bytes.
     fn handle_established(&mut self, _sock: SockId, _session: &mut TlsSession) {}
 
@@ -71,6 +82,15 @@ pub trait LayerHandler {
 
     /// Called when TLS failed; `Closed` is delivered next.
     fn handle_fault(&mut self, _sock: SockId, _fault: Fault) {}
+}
+
+/// The facts from which the certificate of a connection is chosen.
+#[derive(Clone, Copy, Debug)]
+pub struct Hello<'a> {
+    /// The name that the client requests, as it has written it.
+    pub name: Option<&'a str>,
+    /// The certificates of the listener.
+    pub certificates: &'a Arc<[CertificateFacts]>,
 }
 
 /// The bytes before the handshake are not a valid preface.

@@ -8,6 +8,7 @@
 //! Cost: on a worker with TLS, a plain connection pays 240 more instructions for each request that Tidegate
 //! answers by itself and 590 for each proxied one (callgrind, opt-level 3 without LTO, simulated sockets).
 
+mod choosing;
 mod view;
 
 use std::collections::VecDeque;
@@ -24,6 +25,7 @@ use tidegate_wire::tls::{Ending, Fault, Progress, TlsSession};
 use crate::handler::{Event, LayerHandler, Refused, TlsObserver};
 use crate::plan::{ListenerPlan, PoolPlan, ServerPlan, TlsPlan};
 use crate::refusals::{ClientForLog, RefusalLog};
+use choosing::Choosing;
 
 /// Handshake steps of accepted connections that a worker performs in one turn; the others wait for a later turn.
 const HANDSHAKES_PER_TURN_MAX: u32 = 8;
@@ -65,6 +67,8 @@ pub struct TlsLayer<O> {
     drained: Vec<SockId>,
     /// Connections whose handshake was postponed to a later turn, in the order of arrival.
     waiting: VecDeque<SockId>,
+    /// Connections whose certificate was chosen and whose handshake has not continued.
+    chosen: Vec<SockId>,
     /// Handshake steps that this turn may still perform; at most `HANDSHAKES_PER_TURN_MAX`.
     handshakes_left: u32,
     /// Empty buffers for plain output, kept for reuse; at most `POOLED_BUFFERS_MAX`.
@@ -89,8 +93,10 @@ struct Conn {
     session: TlsSession,
     /// Plain output that is not sealed yet. After the handshake it owns no memory between turns.
     output: Vec<u8>,
-    /// Received bytes that wait for the rest of a preface or for the handshake's next turn.
+    /// Received bytes that wait for the rest of a preface, for the choice of a certificate or for the handshake's next turn.
     input: Vec<u8>,
+    /// The certificate is not chosen yet; `None` for a connection whose certificate the requested name selects.
+    choosing: Option<Box<Choosing>>,
     /// The handler's deadline, relative to the end of the handshake, if it was set before that.
     deadline_span: Span,
     /// The server of an outgoing connection; `None` for an accepted connection.
@@ -150,6 +156,7 @@ impl<O: TlsObserver> TlsLayer<O> {
             ended: Vec::new(),
             drained: Vec::new(),
             waiting: VecDeque::new(),
+            chosen: Vec::new(),
             handshakes_left: 0,
             spare: Vec::new(),
             plain: Vec::new(),
@@ -230,6 +237,7 @@ impl<O: TlsObserver> TlsLayer<O> {
             session,
             output: Vec::new(),
             input: Vec::new(),
+            choosing: None,
             deadline_span: Span::MAX,
             server_key,
             trust,
@@ -462,6 +470,8 @@ impl<O: TlsObserver, H: LayerHandler> Stack<'_, O, H> {
                 if self.layer.is_secure(sock) {
                     self.pass(inner, Completion::Finished { sock });
                 }
+            } else if let Some(sock) = self.layer.chosen.pop() {
+                self.continue_chosen(inner, sock);
             } else if let Some(sock) = self.layer.drained.pop() {
                 if self.layer.is_secure(sock) && inner.output_pending(sock) == 0 {
                     self.pass(inner, Completion::Drained { sock });
@@ -490,14 +500,19 @@ impl<O: TlsObserver, H: LayerHandler> Stack<'_, O, H> {
     ) {
         let plan = self.layer.acceptor(listener);
         let trust = plan.map_or(0, |plan| plan.acceptor.trust());
-        let begun = plan.map(|plan| (plan.acceptor.accept(), plan.handshake_timeout));
+        let begun = plan.map(|plan| {
+            (plan.acceptor.accept(), Choosing::of(&plan.acceptor), plan.handshake_timeout)
+        });
         let timeout = match begun {
             None => None,
-            Some((Ok(session), timeout)) => {
+            Some((Ok(session), choosing, timeout)) => {
                 self.layer.insert(sock, session, Secured::Accepted { trust });
+                if let Some(conn) = self.layer.conn(sock) {
+                    conn.choosing = choosing;
+                }
                 Some(timeout)
             }
-            Some((Err(_), _)) => {
+            Some((Err(_), ..)) => {
                 self.layer.observer.count(Event::Bug);
                 return inner.abort(sock);
             }
@@ -525,13 +540,22 @@ impl<O: TlsObserver, H: LayerHandler> Stack<'_, O, H> {
         if conn.expects_preface {
             return self.receive_preface(inner, sock, bytes);
         }
+        if conn.choosing.is_some() {
+            return self.receive_hello(inner, sock, bytes);
+        }
         if budget > 0 && !conn.waits_for_turn {
             self.layer.handshakes_left -= 1;
             self.process(inner, sock, bytes);
             return self.layer.limit_handshakes(inner.now(), inner.read_clock());
         }
         conn.input.extend_from_slice(bytes);
+        self.postpone(inner, sock);
+    }
+
+    /// Lets the handshake of `sock` wait for a later turn.
+    fn postpone<R: Reactor>(&mut self, inner: &mut R, sock: SockId) {
         inner.set_receiving(sock, false);
+        let Some(conn) = self.layer.conn(sock) else { return };
         if !core::mem::replace(&mut conn.waits_for_turn, true) {
             self.layer.waiting.push_back(sock);
             self.layer.observer.count(Event::HandshakePostponed);

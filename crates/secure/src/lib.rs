@@ -11,7 +11,7 @@ mod plan;
 mod refusals;
 mod roots;
 
-pub use handler::{Event, LayerHandler, Refused, TlsObserver};
+pub use handler::{Event, Hello, LayerHandler, Refused, TlsObserver};
 pub use layer::{SecureView, TlsLayer};
 pub use plan::{ListenerPlan, PoolPlan, ServerPlan, TlsPlan};
 pub use roots::system_roots;

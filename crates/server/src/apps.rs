@@ -16,7 +16,7 @@ use tidegate_config::findings::Finding;
 use tidegate_config::model::{Config, LuaApp, LuaSetting};
 use tidegate_lua::{
     Bounds, Budget, CallbackEnd, ClientId, Excess, Facts, Failure, FindModule, Handler,
-    OperationId, Outbox, Queue, Response, Script, Vm,
+    OperationId, Outbox, Permissions, Queue, Response, Script, Vm,
 };
 
 use crate::broadcasts::Broadcasts;
@@ -125,6 +125,7 @@ pub(crate) fn environment(
         queues: program.queues.clone(),
         hubs: Arc::clone(&program.hubs),
         pools: app.pools.clone(),
+        permissions: Permissions { io: app.permissions.io, os: app.permissions.os },
         layer: app.layer.map(layer_of),
         phases: program.phases.clone(),
     };

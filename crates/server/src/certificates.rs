@@ -203,6 +203,7 @@ impl TlsLoader {
             client_authorities_pem,
             client_revocations_pem,
             keeps_names: self.keeps_names,
+            asks_for_choice: tls.lua.is_some(),
             ..AcceptorSettings::default()
         };
         match Acceptor::new(&settings, tickets?, self.clock.clone()) {

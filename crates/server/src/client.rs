@@ -12,6 +12,7 @@
 use core::net::{IpAddr, SocketAddr};
 use std::borrow::Cow;
 
+use tidegate_base::Id;
 use tidegate_config::model::{Listener, ProxyVersion};
 use tidegate_gate::forward::ClientCertificate;
 use tidegate_gate::probe::encode_proxy_header;
@@ -23,6 +24,7 @@ use tidegate_wire::proxy_protocol::{
 };
 use tidegate_wire::tls::{PeerIdentity, TlsSession, common_name_text, openssl_cipher_name};
 
+use crate::action::lua::certificate::LuaChoice;
 use crate::carrier::http1::client::Phase;
 use crate::connection::Downstream;
 use crate::requester::Requester;
@@ -43,12 +45,19 @@ pub(crate) struct ClientFacts {
     /// An idle upstream connection that began with a PROXY header for this client, or that its server
     /// authenticated as this client. Its owner is this client.
     kept: Option<SockId>,
+    /// The handshake waits for the choice of its certificate.
+    choice: Option<Id<LuaChoice>>,
 }
 
 impl ClientFacts {
     /// The idle upstream connection that is kept for the client.
     pub(crate) fn kept(&self) -> Option<SockId> {
         self.kept
+    }
+
+    /// The handshake that waits for the choice of its certificate.
+    pub(crate) fn choice(&self) -> Option<Id<LuaChoice>> {
+        self.choice
     }
 
     /// The server name that the client requested in its TLS handshake, with this process or the proxy in front.
@@ -368,10 +377,22 @@ impl Worker {
         }
     }
 
-    /// Closes the connection that was kept for a client that disconnected.
+    /// Closes the connection that was kept for a client that disconnected, and cancels the choice of its certificate.
     pub(crate) fn release_kept<R: Reactor>(&mut self, reactor: &mut R, down: &mut Downstream) {
-        if let Some(kept) = down.facts.as_deref_mut().and_then(|facts| facts.kept.take()) {
+        let Some(facts) = down.facts.as_deref_mut() else { return };
+        let (kept, choice) = (facts.kept.take(), facts.choice.take());
+        if let Some(kept) = kept {
             self.close_upstream(reactor, kept);
+        }
+        if let Some(choice) = choice {
+            self.cancel_choice(choice);
+        }
+    }
+
+    /// Notes that the handshake of a client waits for the choice of its certificate, or no longer waits.
+    pub(crate) fn note_choice_of(&mut self, sock: SockId, choice: Option<Id<LuaChoice>>) {
+        if let Some(down) = self.conns.downstream(sock) {
+            facts_of(down).choice = choice;
         }
     }
 }

@@ -31,6 +31,7 @@ use tidegate_secure::TlsPlan;
 use crate::admin::{Operations, Reloads};
 use crate::apply_settings::{InUse, removed_in_use};
 use crate::certificates::{self, TlsLoader};
+use crate::dictionary_files::DictionaryFiles;
 use crate::events::{self, EventKind};
 use crate::files;
 use crate::handover::{Handover, Order, Rehearsal};
@@ -154,6 +155,8 @@ pub(crate) struct Configuration {
     pub(crate) verifies_passwords: bool,
     /// The programs of the Lua applications.
     pub(crate) scripts: Scripts,
+    /// The files of shared dictionaries.
+    pub(crate) dictionaries: Arc<DictionaryFiles>,
     /// The files of scripts that were refused at the last reload.
     pub(crate) refused: Vec<PathBuf>,
     /// The workers pass messages of Lua applications to each other.
@@ -400,6 +403,9 @@ impl Configuration {
             log::info(format_args!("lua: new code is in force for {}", renewed.changed.join(", ")));
         }
         self.scripts = renewed.scripts;
+        if let Err(error) = self.dictionaries.follow(&next.config, &self.scripts) {
+            log::error(format_args!("dictionaries are not written to their files: {error}"));
+        }
         for line in notes.into_iter().chain(lost).chain(renewed.notes) {
             log::warning(format_args!("{line}"));
         }
@@ -443,6 +449,8 @@ impl Configuration {
 
     /// Reads the scripts again, and checks those that have changed.
     fn renew_scripts(&mut self, next: &Arranged) -> Result<Renewed, String> {
+        // A dictionary whose size has changed is restored from its file.
+        self.dictionaries.save();
         let renewed = scripts::renew((&self.arranged.config, &self.scripts), next);
         self.refused.clear();
         renewed.map_err(|refusal| {

@@ -270,6 +270,10 @@ counters! {
         /// Handlers that waited for too long: requests of `on_access` and `on_response` got a 504 response, responses of `on_body`
         /// were cut, and events of `on_push` failed.
         lua_late_hooks,
+        /// Certificates of TLS handshakes that Lua applications have chosen (`on_certificate`).
+        lua_certificates,
+        /// Calls of `on_certificate` that have failed or have not chosen in time: the requested name has selected the certificate.
+        lua_certificate_failures,
         /// Calls of `on_log` that were dropped, because too many waited.
         lua_log_drops,
         /// Requests that Lua applications have sent to servers.
@@ -280,6 +284,8 @@ counters! {
         lua_datagram_sockets,
         /// Lookups of names by Lua applications (`tide.dns`).
         lua_lookups,
+        /// Pieces of files that Lua applications have read (`response:file`, `tide.files`).
+        lua_file_reads,
         /// Queries to name servers.
         dns_queries,
         /// Datagrams for Lua applications that were dropped, because their scripts did not keep up.

@@ -37,6 +37,9 @@
 //! mail of other workers (Woken)
 //!   -> permits.rs: permits of servers; action/push/post.rs: subscriptions and publications
 //!
+//! pieces of files (Woken)
+//!   -> action/lua/files.rs: the script that waits for them
+//!
 //! mail of other threads: start.rs takes it between two turns
 //!   -> new settings (apply_settings.rs), TLS files, the state of a server, the verdict on a password, the stop
 //! ```
@@ -111,6 +114,7 @@ impl<R: Reactor> Handler<R> for Worker {
                 self.receive_permits(reactor);
                 self.receive_push_mail(reactor);
                 self.receive_lua_mail(reactor);
+                self.receive_files();
             }
             Completion::AcceptPaused { .. } => self.accounts.counters.accept_pauses.add(1),
         }

@@ -9,6 +9,7 @@ use tidegate_lua::Vm;
 use tidegate_reactor::{Reactor, SockId};
 
 use crate::action::Running;
+use crate::action::lua::certificate::LuaChoice;
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::action::websocket::WebSocket;
 use crate::carrier::http2::clients::Http2Clients;
@@ -525,6 +526,7 @@ impl Worker {
         for sock in self.conns.downstream_ids() {
             let Some(down) = self.conns.downstream(sock) else { panic!("{sock:?} is listed") };
             let kept = down.facts.as_deref().and_then(|facts| facts.kept());
+            let choice = down.facts.as_deref().and_then(|facts| facts.choice());
             let requester = match down.running() {
                 Running::None => sock,
                 Running::Proxy(id) => match self.exchanges.find(id) {
@@ -561,6 +563,13 @@ impl Worker {
                 let owner = self.conns.upstream(kept).map(|up| up.owner);
                 assert_eq!(owner, Some(sock), "the owner of the connection kept for a client");
             }
+            let choice = choice.map(|id| self.lua.choices.get(id).map(LuaChoice::sock));
+            assert!(choice.is_none_or(|of| of == Some(sock)), "the handshake of another client");
+        }
+        for (id, choice) in self.lua.choices.iter() {
+            let facts = self.conns.downstream(choice.sock()).and_then(|down| down.facts.as_deref());
+            let named = facts.and_then(|facts| facts.choice());
+            assert_eq!(named, Some(id), "a handshake of a client that has left");
         }
     }
 

@@ -31,11 +31,13 @@ mod cpus;
 mod datagrams;
 mod delivery;
 mod descriptor_budget;
+mod dictionary_files;
 pub mod drain;
 mod events;
 mod eviction;
 pub mod explain;
 pub mod figures;
+mod file_reader;
 pub mod files;
 
 mod checked_slab;

@@ -404,6 +404,7 @@ mod tests {
             scripts: Arc::new([]),
             refused: Vec::new(),
             has_lua_post: false,
+            dictionaries: Arc::default(),
             listening: Arc::new(Mutex::new(Listening {
                 config: Arc::new(config.clone()),
                 lives: Vec::new(),

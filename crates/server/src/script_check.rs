@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use tidegate_config::findings::Finding;
-use tidegate_config::model::{BackendTarget, Config, Push, Route};
+use tidegate_config::model::{BackendTarget, Config, Listener, Push, Route};
 use tidegate_lua::{Dictionary, Handler, Queue, Vm};
 
 use crate::apps::{Meter, Place, environment};
@@ -56,6 +56,12 @@ pub(crate) fn lack(config: &Config, app: usize, vm: &mut Vm) -> Option<&'static 
         return Some(what);
     }
     let name = &config.lua[app].name;
+    let chooses = |listener: &Listener| {
+        listener.tls.as_ref().is_some_and(|tls| tls.lua.as_ref() == Some(name))
+    };
+    if config.listeners.iter().any(chooses) && !vm.has(Handler::Certificate) {
+        return Some("has no handler for `tls` of a listener: on_certificate");
+    }
     let decides = |hub: &Push| {
         let target = hub.backend.as_ref().map(|backend| &backend.target);
         matches!(target, Some(BackendTarget::Lua(app)) if app == name)

@@ -14,7 +14,7 @@ use tidegate_config::model::{Config, LuaApp, LuaLayer};
 use tidegate_config::report::Kind;
 use tidegate_lua::{Dictionary, Layer, Queue, Script};
 
-use crate::{files, script_check};
+use crate::{dictionary_files, files, script_check};
 
 /// Bytes of a script or a module.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -102,6 +102,9 @@ impl Texts {
             read_file(Path::new(path)).map(|text| Script { file: path.to_owned(), text })
         };
         let script = of(&app.script)?;
+        if let Some(folder) = app.files.as_ref().filter(|folder| !Path::new(folder).is_dir()) {
+            return Err(format!("cannot use `files`: {folder} is not a folder"));
+        }
         let phase = |(name, path): &(String, String)| match of(path) {
             Ok(script) => Ok((name.clone(), script)),
             Err(what) => Err(format!("{path} {what}")),
@@ -110,18 +113,31 @@ impl Texts {
     }
 }
 
-/// Reads the scripts of all applications at the start of the process.
+/// Reads the scripts of all applications. Their dictionaries are empty.
 ///
 /// # Errors
 /// The scripts that cannot be read.
 pub fn read(config: &Config) -> Result<Scripts, Vec<Finding>> {
+    read_all(config, false)
+}
+
+/// As `read`, at the start of the process: restores the dictionaries from their files.
+///
+/// # Errors
+/// As `read`.
+pub(crate) fn read_with_dictionaries(config: &Config) -> Result<Scripts, Vec<Finding>> {
+    read_all(config, true)
+}
+
+fn read_all(config: &Config, restores: bool) -> Result<Scripts, Vec<Finding>> {
     let mut findings = Vec::new();
     let mut scripts = Vec::new();
     let mut queues = Queues::default();
     for (index, app) in config.lua.iter().enumerate() {
         match Texts::read(app) {
             Ok(texts) => {
-                let program = program(config, app, texts, (&mut Vec::new(), &mut queues));
+                let stores = (&mut Vec::new(), &mut queues, restores);
+                let program = program(config, app, texts, stores);
                 scripts.push(Some(Arc::new(program)));
             }
             Err(what) => findings.push(finding(index, app, what)),
@@ -187,7 +203,7 @@ pub(crate) fn renew(before: (&Config, &Scripts), next: &Arranged) -> Result<Rene
         let mut kept = earlier.map_or(Vec::new(), |(earlier, settings)| {
             settings.shared.iter().cloned().zip(earlier.shared.iter().cloned()).collect()
         });
-        let program = Arc::new(program(config, app, texts, (&mut kept, &mut queues)));
+        let program = Arc::new(program(config, app, texts, (&mut kept, &mut queues, true)));
         let wrong = script_check::fault_of(config, index, &program);
         refusal.findings.extend(wrong.map(|what| finding(index, app, what)));
         refusal.paths.extend(program.paths());
@@ -230,17 +246,25 @@ impl Queues {
     }
 }
 
-/// The program of an application. A dictionary among `kept` that has the same name and size is used again.
+/// The program of an application. A dictionary among `kept` that has the same name and size is used again. `restores`: others are
+/// restored from their files.
 fn program(
     config: &Config,
     app: &LuaApp,
     texts: Texts,
-    (kept, queues): (&mut Vec<Kept>, &mut Queues),
+    (kept, queues, restores): (&mut Vec<Kept>, &mut Queues, bool),
 ) -> Program {
     let shared = app.shared.iter().map(|(name, bytes)| {
         let at = kept.iter().position(|((other, size), _)| (other, size) == (name, bytes));
         let dictionary = at.map(|at| kept.swap_remove(at).1.1);
-        (name.clone(), dictionary.unwrap_or_else(|| Arc::new(Dictionary::new(*bytes))))
+        let create = || {
+            let dictionary = Dictionary::new(*bytes);
+            if restores && let Some(path) = file_of(app, name) {
+                dictionary_files::restore(&app.name, path, &dictionary);
+            }
+            Arc::new(dictionary)
+        };
+        (name.clone(), dictionary.unwrap_or_else(create))
     });
     let shared = shared.collect();
     let queues = app.queues.iter().map(|(name, bytes)| (name.clone(), queues.get(name, *bytes)));
@@ -249,10 +273,17 @@ fn program(
     Program::new(texts, (shared, queues), hubs)
 }
 
-/// The dictionaries that begin again, because they have another size.
+/// The file of a dictionary.
+fn file_of<'a>(app: &'a LuaApp, dictionary: &str) -> Option<&'a str> {
+    let found = app.shared_files.iter().find(|(name, _)| name == dictionary);
+    found.map(|(_, path)| path.as_str())
+}
+
+/// The dictionaries that begin again, because they have another size and no file.
 fn lost_dictionaries(before: &LuaApp, after: &LuaApp) -> Vec<String> {
     let resized = after.shared.iter().filter(|(name, bytes)| {
-        before.shared.iter().any(|(other, size)| other == name && size != bytes)
+        let is_other = before.shared.iter().any(|(other, size)| other == name && size != bytes);
+        is_other && file_of(after, name).is_none()
     });
     let note = |(name, _): &(String, usize)| {
         format!("lua {}: the shared dictionary {name} has another size, so it is empty", after.name)

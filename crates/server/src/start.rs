@@ -25,14 +25,16 @@ use crate::action::lua::mail::LuaPost;
 use crate::action::push::PushPost;
 use crate::admin::{self, LeaveSignal, Operations};
 use crate::apply_settings::InUse;
-use crate::apps::{self, Scripts};
+use crate::apps::Scripts;
 use crate::certificates::TlsLoader;
 use crate::configuration::{self, ConfigSource, Configuration, Listening, ReadConfig};
 use crate::counters::Accounts;
 use crate::cpus::{steers, worker_cpus};
 use crate::descriptor_budget;
+use crate::dictionary_files::DictionaryFiles;
 use crate::drain::{self, Drain};
 use crate::events::{self, EventKind};
+use crate::file_reader::FileDoor;
 use crate::handover::{Handover, Rehearsal};
 use crate::health::{Checks, Roster, ServerStatuses};
 use crate::inheritance::Inheritance;
@@ -52,6 +54,7 @@ use crate::predecessor::{Heritage, Predecessor};
 use crate::randomness::random_seed;
 use crate::reload::{self, ReloadSignal, Reloader};
 use crate::resolve::{self, Addresses, Lookups, Resolution, Unresolved};
+use crate::scripts;
 use crate::service_manager;
 use crate::slots::NameFacts;
 use crate::snapshot::Numbers;
@@ -186,7 +189,7 @@ impl Files {
         if !unusable.is_empty() {
             return Err(StartError::Values(unusable));
         }
-        let scripts = apps::read(config).map_err(StartError::Values)?;
+        let scripts = scripts::read_with_dictionaries(config).map_err(StartError::Values)?;
         names.unresolved.iter().for_each(|name| log::warning(format_args!("{name}")));
         Ok(Self { tls, names, scripts })
     }
@@ -361,8 +364,15 @@ impl RunningWorkers {
         let shown = (&*plan.arranged, inventory, plan.process.clone());
         let parts = (&plan.tls, (&*plan.addresses, &plan.unresolved[..]));
         let operations = start_admin(self.interface, shown, counts, parts, (senders(), opening))?;
-        let transfer_source =
-            TransferSource { operations: operations.clone(), roster: Arc::clone(&roster) };
+        let dictionaries = Arc::<DictionaryFiles>::default();
+        dictionaries
+            .follow(&plan.arranged.config, &plan.scripts)
+            .map_err(system("starting the thread that writes dictionaries"))?;
+        let transfer_source = TransferSource {
+            operations: operations.clone(),
+            roster: Arc::clone(&roster),
+            dictionaries: Arc::clone(&dictionaries),
+        };
         let checks = Checks::start(roster, &plan.arranged, &plan.addresses, &plan.tls)
             .map_err(system("starting the thread of the health checks"))?;
         let listening = Arc::new(Mutex::new(Listening {
@@ -385,6 +395,7 @@ impl RunningWorkers {
             seed: random_seed(),
             verifies_passwords: self.verifies_passwords,
             scripts: Arc::clone(&plan.scripts),
+            dictionaries: Arc::clone(&dictionaries),
             refused: Vec::new(),
             has_lua_post: !plan.arranged.config.lua.is_empty(),
             workers: self.workers.iter().map(WorkerThread::link).collect(),
@@ -418,6 +429,7 @@ impl RunningWorkers {
             is_steered: plan.steer_by_cpu && count > 1,
             workers: self.workers,
             outlets: self.outlets,
+            dictionaries,
             reload,
             successor: Arc::new(successor),
             operations,
@@ -440,6 +452,7 @@ struct Reading {
 struct Service {
     workers: Vec<WorkerThread>,
     outlets: OutletWakers,
+    dictionaries: Arc<DictionaryFiles>,
     reload: ReloadSignal,
     successor: Arc<Successor>,
     operations: Option<Arc<Operations>>,
@@ -481,6 +494,7 @@ impl Service {
             unlink_unix_listeners(&config);
         }
         stop(self.workers, &self.listening, handover, unix_listeners, &self.outlets);
+        self.dictionaries.save();
         if is_replaced {
             self.successor.send_transfer();
         }
@@ -496,6 +510,7 @@ struct WorkerSupplies {
     posts: std::vec::IntoIter<Option<PermitPost>>,
     push_posts: std::vec::IntoIter<Option<PushPost>>,
     lua_posts: std::vec::IntoIter<LuaPost>,
+    file_doors: std::vec::IntoIter<FileDoor>,
     accounts: Vec<Arc<Accounts>>,
     /// The queue of passwords to verify, shared by all workers; `None` if no route needs it.
     verifiers: Option<JobSender>,
@@ -520,6 +535,9 @@ impl WorkerSupplies {
             posts: PermitPost::for_workers(wakers).into_iter(),
             push_posts: PushPost::for_workers(config, wakers).into_iter(),
             lua_posts: LuaPost::for_workers(config, wakers).into_iter(),
+            file_doors: FileDoor::for_workers(config, wakers)
+                .map_err(system("starting a thread for files"))?
+                .into_iter(),
             accounts: wakers.iter().map(|_| Arc::default()).collect(),
             verifiers,
             outlets,
@@ -542,6 +560,7 @@ impl WorkerSupplies {
             post: self.posts.next().flatten(),
             push_post: self.push_posts.next().flatten(),
             lua_post: self.lua_posts.next(),
+            file_door: self.file_doors.next().unwrap_or(FileDoor::Closed),
             verifiers: self.verifiers.as_ref().map(|verifiers| verifiers.for_worker(own)),
             running: Arc::clone(&self.running),
             in_use: InUse::default(),

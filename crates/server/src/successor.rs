@@ -24,6 +24,7 @@ use tidegate_reactor::Sender;
 use tidegate_reactor::inherited::{self, HANDOVER, ListenerPost, PassedListener, set_inheritable};
 
 use crate::admin::{LeaveSignal, Operations};
+use crate::dictionary_files::DictionaryFiles;
 use crate::health::Roster;
 use crate::inspection::{Question, Report, ask};
 use crate::log;
@@ -70,6 +71,8 @@ pub(crate) struct TransferSource {
     pub(crate) operations: Option<Arc<Operations>>,
     /// The servers.
     pub(crate) roster: Arc<Roster>,
+    /// The dictionaries that the new process restores from their files.
+    pub(crate) dictionaries: Arc<DictionaryFiles>,
 }
 
 impl TransferSource {
@@ -138,6 +141,7 @@ impl Successor {
     /// No new process serves.
     fn note_failure(&self, reason: &str) {
         log::error(format_args!("upgrade failed; the old process still serves: {reason}"));
+        self.transfer_source.dictionaries.resume();
         self.is_starting.store(false, Ordering::SeqCst);
         let result = format!("the upgrade failed, and the old process still serves: {reason}");
         self.note_result(Err(&result));
@@ -186,6 +190,7 @@ impl Successor {
         let admin = self.admin.as_ref().map(|(socket, _)| socket);
         let sockets: Vec<&OwnedFd> =
             listeners.iter().map(|passed| &passed.socket).chain(admin).collect();
+        self.transfer_source.dictionaries.suspend();
         let result = self.spawn(&other, &sockets);
         if let Some(admin) = admin {
             let _ = set_inheritable(admin, false);

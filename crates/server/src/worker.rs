@@ -24,7 +24,7 @@ use tidegate_lua::Vm;
 use tidegate_reactor::{
     Completion, Driver, Handler, ListenError, ListenerId, Peer, Reactor, Room, Shortage, SockId,
 };
-use tidegate_secure::{LayerHandler, Refused};
+use tidegate_secure::{Hello, LayerHandler, Refused};
 use tidegate_wire::http2::bounds::STREAMS_DEFAULT;
 use tidegate_wire::message::DateField;
 use tidegate_wire::tls::TlsSession;
@@ -270,6 +270,10 @@ pub struct Leftovers {
     pub lua_waiting: usize,
     /// Calls of Lua applications to push hubs.
     pub lua_calls: usize,
+    /// Reads of files by Lua applications.
+    pub lua_files: usize,
+    /// Handshakes that wait for certificates.
+    pub lua_choices: usize,
     /// Requests that Tidegate sends for itself.
     pub own_requests: usize,
     /// Sockets of Lua applications.
@@ -555,6 +559,8 @@ impl Worker {
             lua_clients: self.lua.clients.len() + self.lua.apps.sum(Vm::clients),
             lua_waiting: self.lua.apps.sum(Vm::waiting),
             lua_calls: self.lua.calls.len(),
+            lua_files: self.file_reads(),
+            lua_choices: self.lua.choices.len(),
             own_requests: self.own.len(),
             lua_sockets: self.lua.apps.sum(Vm::sockets),
             lua_datagram_sockets: self.lua.apps.sum(Vm::datagram_sockets),
@@ -658,6 +664,11 @@ impl LayerHandler for Worker {
 
     fn handle_preface(&mut self, sock: SockId, bytes: &[u8]) -> Result<Option<usize>, Refused> {
         self.decode_proxy_header(sock, bytes)
+    }
+
+    fn choose_certificate<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, hello: &Hello<'_>) {
+        self.begin_certificate_choice(reactor, sock, hello);
+        self.settle(reactor);
     }
 
     fn handle_established(&mut self, sock: SockId, session: &mut TlsSession) {

@@ -26,6 +26,7 @@ use crate::configuration::{Bound, WorkerLink};
 use crate::counters::Accounts;
 use crate::descriptor_budget;
 use crate::drain::Drain;
+use crate::file_reader::FileDoor;
 use crate::handover::{change_settings, rehearse};
 use crate::health::ServerStatuses;
 use crate::log;
@@ -68,6 +69,8 @@ pub(crate) struct Links {
     pub(crate) push_post: Option<PushPost>,
     /// Mail of Lua applications from and for other workers.
     pub(crate) lua_post: Option<LuaPost>,
+    /// The threads that read files for Lua applications.
+    pub(crate) file_door: FileDoor,
     /// The threads that verify passwords.
     pub(crate) verifiers: Option<Verifiers>,
     /// The number of workers that have not stopped.
@@ -138,6 +141,7 @@ pub(crate) fn start_worker(
             if let Some(post) = links.push_post {
                 prepared.worker.join_hubs(post);
             }
+            prepared.worker.read_files_by(links.file_door);
             if let Some(post) = links.lua_post {
                 prepared.worker.join_apps(post);
             }

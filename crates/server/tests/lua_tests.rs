@@ -555,3 +555,107 @@ fn choices_of_servers_are_tested() {
         end }";
     pass("balance", app, tests);
 }
+
+#[test]
+fn messages_of_forwarded_websockets_are_seen_by_hooks() {
+    let app = "return {
+            on_frame = function(frame, tunnel)
+                if frame.kind == 'close' then tide.shared.log:set('close', frame.from .. frame.code .. frame.reason) return end
+                if frame.data == 'drop' then return false end
+                if frame.data == 'slow' then tide.sleep(30) return frame.from, 'binary' end
+                if frame.data == 'error' then error('it fails') end
+                if frame.data == 'leave' then return tunnel:close(4000, 'asked') end
+                if frame.data == 'more' then
+                    tunnel:send('client', 'to the client')
+                    tunnel:send('server', 'to the server', 'binary')
+                end
+                local state = tunnel:state()
+                state.count = (state.count or 0) + 1
+                if frame.data == 'count' then return tunnel.request.path .. state.count end
+            end,
+            on_frame_end = function(tunnel, code, reason)
+                tide.shared.log:set('end', code .. reason .. (tunnel:state().count or 0))
+            end }";
+    let tests = "local test = tide.test
+        local function ending() return tide.shared.log:get('end') end
+        return {
+            decisions = function()
+                local tunnel = test.tunnel{ path = '/ws' }
+                test.equal({ tunnel:send('client', 'hello') }, { 'hello', 'text' })
+                test.equal({ tunnel:send('server', '\\0\\255', 'binary') }, { '\\0\\255', 'binary' })
+                test.equal({ tunnel:send('client', 'count') }, { '/ws3', 'text' })
+                test.equal({ tunnel:send('client', 'drop') }, {})
+                test.equal({ tunnel:send('server', 'slow') }, { 'server', 'binary' })
+                test.equal(tide.elapsed() >= 30, true)
+                test.equal({ tunnel:send('client', 'more') }, { 'more', 'text' })
+                test.equal({ tunnel:receive('server') }, { 'to the server', 'binary' })
+                test.equal({ tunnel:receive('client') }, { 'to the client', 'text' })
+                test.equal({ tunnel:receive('client') }, {})
+                tunnel:close('server', 1001, 'bye')
+                test.equal(tide.shared.log:get('close'), 'server1001bye')
+                test.equal({ tunnel:receive('client') }, { nil, 'closed', 1001, 'bye' })
+                test.equal(ending(), '1001bye4')
+            end,
+            ends = function()
+                local tunnel = test.tunnel{}
+                test.equal({ tunnel:send('client', 'leave') }, { 'leave', 'text' })
+                test.equal(ending(), '4000asked0')
+                test.equal(pcall(tunnel.send, tunnel, 'client', 'x'), false)
+            end,
+            failures = function()
+                local tunnel = test.tunnel{}
+                local data, err = tunnel:send('client', 'error')
+                test.equal(data, nil)
+                assert(err:find('it fails', 1, true), err)
+                test.equal(ending(), '10110')
+            end,
+        }";
+    pass("tunnels", app, tests);
+}
+
+#[test]
+fn certificates_are_chosen() {
+    let app = "return { on_certificate = function(hello)
+            if hello.name == 'slow.example' then tide.sleep(2) return 2 end
+            if hello.name == 'late.example' then tide.sleep(4) return 2 end
+            if hello.name == 'no.example' then return false end
+            if hello.name then return 'x.b.example' end
+        end }";
+    let tests = "local test = tide.test
+        local certificates = { 'a.example', { '*.b.example', 'c.example' } }
+        local function choose(name) return test.certificate{ name = name, certificates = certificates } end
+        return { a = function()
+            test.equal({ choose('slow.example') }, { 2 })
+            test.equal({ choose('no.example') }, { false })
+            test.equal({ choose('a.example') }, { 'x.b.example' })
+            test.equal({ choose() }, {})
+            local choice, err = choose('late.example')
+            test.equal({ choice, err }, { nil, 'on_certificate has not chosen in time' })
+            choice, err = test.certificate{ name = 'a.example', certificates = {} }
+            assert(err:find(\"no certificate for the name 'x.b.example'\", 1, true), err)
+        end }";
+    pass("certificates", app, tests);
+}
+
+#[test]
+fn files_and_uploads_are_simulated() {
+    let app = "return {
+            on_request = function(request, response)
+                if not response:file(request.path:sub(2)) then response:status(404):finish('none') end
+            end,
+            on_upload = function(request, response)
+                response:finish(request:read_all() .. #request.body .. tostring(request:read()))
+            end }";
+    let tests = "local test = tide.test
+        test.files{ ['a.css'] = ('x'):rep(300000) }
+        return { a = function()
+            local response = test.request{ path = '/a.css' }
+            test.equal({ response.status, #response.body }, { 200, 300000 })
+            test.equal(response:header('content-type'), 'text/css; charset=utf-8')
+            local tag = response:header('etag')
+            test.equal(test.request{ path = '/a.css', headers = { ['If-None-Match'] = tag } }.status, 304)
+            test.equal(test.request{ path = '/b.css' }.status, 404)
+            test.equal(test.request{ body = 'hello' }.body, 'hello0nil')
+        end }";
+    pass("files", app, tests);
+}

@@ -2,7 +2,7 @@
 //! In: nothing. Out: the section `[lua.NAME]`, which `FILE` refers to, and `[route.hooks]`.
 
 use super::Preset::{Absent, Required, Value};
-use super::Shape::{Boolean, Duration, Fields, List, Number, OneOf, Size, Table, Text, Word};
+use super::Shape::{Boolean, Duration, Fields, List, Name, Number, OneOf, Size, Table, Text, Word};
 use super::{Section, Shape, key};
 use crate::model::LuaLayer;
 use crate::words::Keyword as _;
@@ -10,6 +10,9 @@ use crate::words::Keyword as _;
 const SETTING: Shape = OneOf(&[Boolean, Number(0, 1 << 53), Text("any text")]);
 /// The size of a shared dictionary.
 pub(crate) const DICTIONARY: Shape = Size(64 * 1024, 64 * 1024 * 1024 * 1024);
+/// The file of a shared dictionary.
+pub(crate) const SHARED_FILE: Shape =
+    Text("the path of a file, such as \"/var/lib/tidegate/users.dictionary\"");
 /// The size of a queue.
 pub(crate) const QUEUE: Shape = Size(1024, 16 * 1024 * 1024 * 1024);
 /// Maximum of `time-max` and `start-time-max` in milliseconds.
@@ -113,6 +116,15 @@ pub static LUA: Section = Section {
             "",
         ),
         key(
+            "permissions",
+            List(&Name(&["io", "os"])),
+            Absent,
+            "Libraries outside of the sandbox that the script may use: \"io\" is Lua's library `io`, \"os\" its functions `os.execute`, \
+             `os.getenv`, `os.remove`, `os.rename` and `os.tmpname`. They have the rights of the process, and block the worker while they \
+             run.",
+            "",
+        ),
+        key(
             "phases",
             Table(&LUA_PHASES),
             Absent,
@@ -132,6 +144,14 @@ pub static LUA: Section = Section {
             Absent,
             "Dictionaries that the application's VMs in all workers share, by name, and their sizes. The script reads \
              and changes them as `tide.shared.NAME`. If a dictionary is full, its least recently used entries are removed.",
+            "",
+        ),
+        key(
+            "shared-files",
+            Fields(&SHARED_FILE),
+            Absent,
+            "Files from which dictionaries of `shared` are restored at the start, by the name of the dictionary. A dictionary that has \
+             changed is written every 10 s, and when the process stops. A file that is broken is reported and ignored.",
             "",
         ),
         key(
@@ -187,6 +207,14 @@ pub static LUA: Section = Section {
             List(&Text("the name of a [pool.NAME]")),
             Absent,
             "The pools to which the script may send requests of its own (`tide.http.request`) and connect sockets (`tide.tcp`).",
+            "",
+        ),
+        key(
+            "files",
+            Text("the path of a folder, such as \"apps/public\""),
+            Absent,
+            "The folder whose files the script may send (`response:file`) and read (`tide.files`). Without this setting, it cannot read \
+             files. Files whose path has a part that begins with a dot are not found.",
             "",
         ),
         key(

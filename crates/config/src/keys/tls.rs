@@ -115,6 +115,14 @@ pub static LISTENER_TLS: Section = Section {
             "Enough for two round trips on any network, and short for clients that only hold \
              connections open.",
         ),
+        key(
+            "lua",
+            Text("the name of a [lua.NAME]"),
+            Absent,
+            "A Lua application whose `on_certificate` chooses the certificate of each connection by the server name that the client \
+             requests. If it fails, the server name selects the certificate as without it.",
+            "",
+        ),
     ],
     later: &[],
 };

@@ -14,6 +14,7 @@ mod crypto_natives;
 mod datagram_natives;
 mod dictionary;
 mod event_natives;
+mod file_natives;
 mod frame_natives;
 mod guard;
 mod json;
@@ -119,6 +120,8 @@ pub(crate) enum Entry {
     Stop,
     /// Runs `on_request`.
     Request,
+    /// Runs `on_upload`.
+    Upload,
     /// Runs `on_access`.
     Access,
     /// Runs `on_balance`.
@@ -143,6 +146,8 @@ pub(crate) enum Entry {
     Frame,
     /// Runs `on_frame_end`, and forgets the connection.
     FrameEnd,
+    /// Runs `on_certificate`.
+    Certificate,
     /// Runs `on_retire`.
     Retire,
     /// Returns the state of a client, and removes the client.
@@ -164,11 +169,12 @@ pub(crate) enum Entry {
 }
 
 impl Entry {
-    const ALL: [Self; 25] = [
+    const ALL: [Self; 27] = [
         Self::Load,
         Self::Start,
         Self::Stop,
         Self::Request,
+        Self::Upload,
         Self::Access,
         Self::Balance,
         Self::Response,
@@ -181,6 +187,7 @@ impl Entry {
         Self::Drain,
         Self::Frame,
         Self::FrameEnd,
+        Self::Certificate,
         Self::Retire,
         Self::Release,
         Self::Adopt,
@@ -198,6 +205,7 @@ impl Entry {
             Self::Start => c"start",
             Self::Stop => c"stop",
             Self::Request => c"request",
+            Self::Upload => c"upload",
             Self::Access => c"access",
             Self::Balance => c"balance",
             Self::Response => c"response",
@@ -210,6 +218,7 @@ impl Entry {
             Self::Drain => c"drain",
             Self::Frame => c"frame",
             Self::FrameEnd => c"frame_end",
+            Self::Certificate => c"certificate",
             Self::Retire => c"retire",
             Self::Release => c"release",
             Self::Adopt => c"adopt",
@@ -474,7 +483,10 @@ unsafe extern "C-unwind" fn open_libraries(l: *mut ffi::lua_State) -> c_int {
             // Without it, the just-in-time compiler stays off.
             (c"jit", ffi::luaopen_jit),
         ];
-        for (name, open) in libraries {
+        // Only the prelude sees the globals of these libraries.
+        let io: (&CStr, ffi::lua_CFunction) = (c"io", ffi::luaopen_io);
+        let io = host(l).facts.permissions.io.then_some(io);
+        for (name, open) in libraries.into_iter().chain(io) {
             ffi::lua_pushcfunction(l, open);
             ffi::lua_pushstring_(l, name.as_ptr());
             ffi::lua_call(l, 1, 0);
@@ -486,6 +498,7 @@ unsafe extern "C-unwind" fn open_libraries(l: *mut ffi::lua_State) -> c_int {
             layer_natives::ALL,
             channel_natives::ALL,
             event_natives::ALL,
+            file_natives::ALL,
             frame_natives::ALL,
             cjson::ALL,
             crypto_natives::ALL,

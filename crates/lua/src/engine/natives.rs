@@ -267,6 +267,8 @@ natives! {
             Some(b"workers") => call.push_number(f64::from(facts.workers)),
             Some(b"settings") => call.push_bytes(&facts.settings),
             Some(b"life") => call.push_number(f64::from(facts.client_life)),
+            Some(b"io") => call.push_boolean(facts.permissions.io),
+            Some(b"os") => call.push_boolean(facts.permissions.os),
             Some(b"seed") => call.push_number((facts.seed >> 11) as f64),
             _ => call.push_nil(),
         }

@@ -54,6 +54,10 @@ return {
     if random(4) == 1 then return { [makers[random(3)]() or "data"] = makers[random(#makers)]() } end
     return makers[random(#makers)](), makers[random(#makers)]()
   end,
+  on_certificate = function(hello)
+    if random(3) == 1 then tide.sleep(random(9) / 1000) end
+    return makers[random(#makers)]()
+  end,
   on_request = function(request, response)
     serve(request.path, request.body or "", function(text) response:finish(text) end)
     for _, name in ipairs { "status", "header", "write", "finish", "json", "redirect", "drop" } do

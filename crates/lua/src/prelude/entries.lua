@@ -8,9 +8,9 @@ local new_request, new_response = P.new_request, P.new_response
 -- The handlers of the script, and the number of each.
 local NUMBERS = { on_start = 0, on_stop = 1, on_request = 2, on_open = 3, on_message = 4, on_close = 5, on_drain = 6,
   on_access = 7, on_response = 8, on_log = 9, on_handover = 10, on_retire = 11, on_body = 12, on_push = 14, on_balance = 15,
-  on_frame = 16, on_frame_end = 17 }
-local NAMES = "on_request, on_access, on_response, on_body, on_log, on_open, on_message, on_close, on_drain, on_start, on_stop, " ..
-  "on_handover, on_retire, on_push, on_balance, on_frame, on_frame_end"
+  on_frame = 16, on_frame_end = 17, on_certificate = 18, on_upload = 19 }
+local NAMES = "on_request, on_upload, on_access, on_response, on_body, on_log, on_open, on_message, on_close, on_drain, on_start, on_stop, " ..
+  "on_handover, on_retire, on_push, on_balance, on_frame, on_frame_end, on_certificate"
 local handlers = {}
 local entries = {}
 local getinfo = debug.getinfo
@@ -53,6 +53,10 @@ function entries.stop() handlers.on_stop() end
 -- The return of these handlers may complete the response (`AtReturn`).
 function entries.request(index, generation)
   handlers.on_request(new_request(index, generation), new_response(index, generation))
+end
+
+function entries.upload(index, generation)
+  handlers.on_upload(new_request(index, generation), new_response(index, generation))
 end
 
 function entries.access(index, generation)
@@ -123,6 +127,17 @@ function entries.frame_end(index, generation, request_index, request_generation,
   local tunnel = tunnel_of(index, generation, request_index, request_generation)
   P.forget_tunnel(index)
   if handlers.on_frame_end then handlers.on_frame_end(tunnel, code, reason) end
+end
+
+function entries.certificate(index, generation, name, listener, client)
+  local hello = { name = name ~= "" and name or nil, listener = listener, client = client }
+  local chosen = handlers.on_certificate(hello)
+  local kind = type(chosen)
+  if chosen ~= nil and chosen ~= false and kind ~= "string" and kind ~= "number" then
+    error("on_certificate must return a name or the number of a certificate, false or nil, it returned: " .. kind, 0)
+  end
+  local ok, err = native.choose_certificate(index, generation, chosen)
+  if not ok then error("on_certificate: " .. err, 0) end
 end
 
 function entries.log(text) handlers.on_log(decode(text)) end

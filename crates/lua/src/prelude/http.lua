@@ -256,6 +256,7 @@ end
 function response:drop() return native.drop_response(self[1], self[2]) end
 
 local Response = { __index = response, __metatable = "response" }
+P.response_methods, P.append = response, append
 
 -- Heads of servers' responses, which only on_response may change ------------------------------------------------------
 
@@ -353,6 +354,24 @@ function body:read_all(most)
     if bytes > most then return nil, "too large", concat(parts) end
   end
 end
+
+-- Bodies of requests, for on_upload only ----------------------------------------------------------------------------
+
+local upload_take, upload_wait = native.upload_take, native.upload_wait
+
+-- The next piece; nil at the end.
+function request:read()
+  while true do
+    local data, err = upload_take(self[1], self[2])
+    if data then return data end
+    if data == false then return nil end
+    if err then return nil, err end
+    local ok
+    ok, err = upload_wait(self[1], self[2])
+    if not ok then return nil, err end
+  end
+end
+request.read_all = body.read_all
 
 local Body = {
   __metatable = "body of a response",

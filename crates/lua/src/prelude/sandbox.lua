@@ -279,6 +279,16 @@ function lib_os.date(format, when)
   return date(format or "%c", when or floor(native.now()))
 end
 
+-- What the operator allows this application besides the sandbox. These functions block the worker.
+local lib_io
+if native.fact("io") then
+  lib_io = {}
+  for name, value in pairs(io) do lib_io[name] = value end
+end
+if native.fact("os") then
+  for _, name in ipairs { "execute", "getenv", "remove", "rename", "tmpname" } do lib_os[name] = os[name] end
+end
+
 local traceback = debug.traceback
 local lib_debug = { traceback = traceback }
 local lib_jit = { version = jit.version, version_num = jit.version_num, os = jit.os, arch = jit.arch }
@@ -525,7 +535,7 @@ G._VERSION = _VERSION
 G._G = globals
 local libraries = {
   string = lib_string, table = lib_table, math = lib_math, bit = lib_bit, os = lib_os,
-  debug = lib_debug, jit = lib_jit, coroutine = lib_coroutine,
+  debug = lib_debug, jit = lib_jit, coroutine = lib_coroutine, io = lib_io,
 }
 for name, contents in pairs(libraries) do
   G[name] = sealed(name, contents)

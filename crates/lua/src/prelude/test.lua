@@ -163,6 +163,71 @@ function test.balance(what)
   return reply.server, reply.failure
 end
 
+-- Runs on_certificate; returns its choice, or nil and the error if it has failed.
+function test.certificate(what)
+  check("certificate", 1, "table", what)
+  local certificates = P.json.array()
+  for at, names in ipairs(what.certificates or {}) do
+    if type(names) == "string" then names = { names } end
+    check("certificate{ certificates }", 1, "table", names)
+    certificates[at] = P.json.array(names)
+  end
+  local reply = call("certificate", {
+    name = what.name or "", listener = what.listener or "test", client = what.client or "192.0.2.1",
+    certificates = certificates,
+  })
+  return reply.choice, reply.failure
+end
+
+-- Forwarded WebSockets, whose messages on_frame sees.
+local tunnel = {}
+local function side(method, position, name)
+  if name ~= "client" and name ~= "server" then
+    error("bad argument #" .. position .. " to '" .. method .. "' (\"client\" or \"server\" expected)", 3)
+  end
+  return name == "client"
+end
+-- Sends a message as one side. Returns the message that the other side gets, and its kind.
+function tunnel:send(from, data, kind)
+  local from_client = side("send", 1, from)
+  check("send", 2, "string", data)
+  local reply, bytes = call("frame", { tunnel = self.tag, from_client = from_client, is_text = kind ~= "binary" }, data)
+  if not reply.kind then return nil, reply.failure end
+  return bytes, reply.kind
+end
+-- The next message that the script itself has sent to one side; nil, and how the connection has ended.
+function tunnel:receive(by)
+  local reply, bytes = call("sent", { tunnel = self.tag, to_client = side("receive", 1, by) })
+  if reply.kind then return bytes, reply.kind end
+  if reply.code then return nil, "closed", reply.code, reply.reason end
+  return nil
+end
+-- Ends the connection as one side.
+function tunnel:close(from, code, reason)
+  local from_client = side("close", 1, from)
+  call("frame", { tunnel = self.tag, from_client = from_client, code = code or 1000 }, reason or "")
+end
+local Tunnel = { __index = tunnel }
+
+function test.tunnel(what)
+  return setmetatable({ tag = call("tunnel", arguments_of("tunnel", what)).tunnel }, Tunnel)
+end
+
+-- The files of the application, by path.
+local contents = {}
+function test.files(files)
+  check("files", 1, "table", files)
+  for path, text in pairs(files) do
+    if type(path) ~= "string" or type(text) ~= "string" then error("test.files: a path and a text are strings", 2) end
+    contents[path] = text
+  end
+end
+function P.read_piece(path, offset, most)
+  local text = contents[path]
+  if not text then return false, "not found" end
+  return true, #text .. " 1700000000 a" .. #text .. "\n" .. sub(text, offset + 1, offset + most)
+end
+
 function test.published() return (call("published", {})).calls end
 
 -- Answers the requests of tide.http in place of servers.

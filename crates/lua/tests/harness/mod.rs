@@ -9,8 +9,8 @@ use std::time::Duration;
 use tidegate_base::{Id, Moment, Span};
 use tidegate_lua::{
     Bounds, Budget, CallbackEnd, ClientName, DatagramSocketId, Dictionary, Effect, Facts, Failure,
-    Layer, OperationId, Origin, Outbox, Queue, Randomness, Resumed, Script, ScriptRequestId,
-    SocketId, Vm,
+    Layer, OperationId, Origin, Outbox, Permissions, Queue, Randomness, Resumed, Script,
+    ScriptRequestId, SocketId, Vm,
 };
 use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::FieldStorage;
@@ -72,6 +72,8 @@ pub struct App {
     pub datagrams: Vec<(Option<DatagramSocketId>, String)>,
     /// The datagrams that are being sent.
     pub sends: Vec<OperationId>,
+    /// The reads of files.
+    pub reads: Vec<(OperationId, String)>,
     /// The lookups of names.
     pub lookups: Vec<(OperationId, String)>,
     /// The body of the response in progress.
@@ -87,6 +89,8 @@ pub struct App {
     /// The VM waits for this client to read.
     pub awaits_drain: bool,
     pub now_nanos: u64,
+    /// The request that was opened last.
+    pub opened: ScriptRequestId,
 }
 
 impl App {
@@ -125,6 +129,12 @@ impl App {
     pub fn load_queued(text: &str, queue: &Arc<Queue>) -> Self {
         let queues = vec![("jobs".to_owned(), Arc::clone(queue))];
         let loaded = Self::load_of(text, &TIMED, &[], |facts| facts.queues = queues);
+        loaded.unwrap_or_else(|failure| panic!("{failure}\n{text}"))
+    }
+
+    /// Loads a script with these permissions.
+    pub fn load_permitted(text: &str, permissions: Permissions) -> Self {
+        let loaded = Self::load_of(text, &TIMED, &[], |facts| facts.permissions = permissions);
         loaded.unwrap_or_else(|failure| panic!("{failure}\n{text}"))
     }
 
@@ -175,6 +185,7 @@ impl App {
             queues: vec![("jobs".to_owned(), Arc::new(Queue::new(1024)))],
             hubs: ["live".to_owned()].into(),
             pools: vec!["api".to_owned(), "other".to_owned()],
+            permissions: Permissions::default(),
             layer: None,
             phases: Vec::new(),
         };
@@ -197,6 +208,7 @@ impl App {
             datagrams: Vec::new(),
             sends: Vec::new(),
             lookups: Vec::new(),
+            reads: Vec::new(),
             body: String::new(),
             is_complete: false,
             broadcasts: Vec::new(),
@@ -204,6 +216,7 @@ impl App {
             rooms: 0,
             awaits_drain: false,
             now_nanos: BEGIN_NANOS,
+            opened: Id::NONE,
         };
         app.advance(0);
         Ok(app)
@@ -274,6 +287,7 @@ impl App {
         };
         let id = self.vm.open_request(&head, &origin).expect("there is room");
         bytes.clear();
+        self.opened = id;
         id
     }
 
@@ -297,6 +311,9 @@ impl App {
                 Effect::Decide { tag, decision } => {
                     let decision = String::from_utf8_lossy(outbox.get(decision)).into_owned();
                     self.decisions.push((*tag, decision));
+                }
+                Effect::ChooseCertificate { tag, choice } => {
+                    self.sent.push(format!("{tag} {choice:?}"));
                 }
                 Effect::Drop { tag } => self.sent.push(format!("{tag} dropped")),
                 Effect::Data { body, is_end, .. } => {
@@ -376,6 +393,10 @@ impl App {
                 Effect::Lookup { operation, question } => {
                     let what = format!("{} {}", question.kind().name(), question.name());
                     self.lookups.push((*operation, what));
+                }
+                Effect::ReadFile { operation, path, offset, bytes_max } => {
+                    let path = String::from_utf8_lossy(outbox.get(path)).into_owned();
+                    self.reads.push((*operation, format!("{path} {offset} {bytes_max}")));
                 }
                 Effect::OpenDatagrams { socket, peer } => {
                     self.datagrams.push((Some(*socket), format!("open {peer}")));

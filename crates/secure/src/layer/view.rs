@@ -7,7 +7,7 @@ use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use tidegate_base::limits::{OUTPUT_FLUSH_BYTES, SMALL_BUFFER_BYTES};
-use tidegate_base::{Address, Moment, Span};
+use tidegate_base::{Address, CertificateChoice, Moment, Span};
 use tidegate_reactor::{
     CloseReason, DatagramId, DatagramSent, LeavingListeners, ListenError, ListenOptions,
     ListenerId, OutputProgress, Reactor, ServerKey, Shortage, SockId,
@@ -88,6 +88,10 @@ impl<R: Reactor, O: TlsObserver> Reactor for SecureView<'_, R, O> {
         let sock = self.inner.connect_from(address, source)?;
         self.layer.insert(sock, session, Secured::Outgoing { server, trust });
         Ok(sock)
+    }
+
+    fn choose_certificate(&mut self, sock: SockId, choice: CertificateChoice) {
+        self.layer.note_choice(sock, choice);
     }
 
     fn output(&mut self, sock: SockId) -> Option<&mut Vec<u8>> {

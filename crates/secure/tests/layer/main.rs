@@ -4,7 +4,7 @@
 mod stage;
 
 use tidegate_base::limits::OUTPUT_FLUSH_BYTES;
-use tidegate_base::{Prng, Span};
+use tidegate_base::{CertificateChoice, Prng, Span};
 use tidegate_reactor::{CloseReason, Faults, Reactor};
 use tidegate_secure::Event;
 use tidegate_wire::tls::{Ending, Fault, PeerIdentity, Version};
@@ -540,5 +540,91 @@ fn client_faults_other_than_certificates_are_not_logged() {
     stage.pass(Span::from_secs(1));
     assert_eq!((stage.notes.faults(), stage.notes.lines()), (vec![Fault::PlainHttp], Vec::new()));
     drop(peer);
+    stage.end();
+}
+
+#[test]
+fn handler_chooses_the_certificate_at_once_or_later() {
+    for (at, version) in (0..40).zip(VERSIONS.into_iter().cycle()) {
+        let mut prng = Prng::new(at);
+        let mut stage = Stage::choosing(at, Faults::swarm_harmless(&mut prng), version);
+        stage.recorder.echoes = true;
+        let is_later = prng.below(2) == 0;
+        stage.recorder.choice = (!is_later).then_some(CertificateChoice::Index(0));
+        let mut end = stage.dial();
+        end.piece_bytes = [1, 7, usize::MAX][prng.below(3) as usize];
+        if is_later {
+            stage.until(&mut [&mut end], |recorder, _| !recorder.asked.is_empty());
+            stage.pass(Span::from_secs(1));
+            let (sock, _) = stage.recorder.asked[0];
+            assert_eq!(stage.recorder.of(sock).seen, [Seen::Accepted], "the handshake waits");
+            stage.act(|view| view.choose_certificate(sock, CertificateChoice::Requested));
+            // A second choice has no effect.
+            stage.act(|view| view.choose_certificate(sock, CertificateChoice::Refused));
+        }
+        stage.until(&mut [&mut end], |_, ends| ends[0].session.is_established());
+        end.send(b"hello");
+        stage.until(&mut [&mut end], |_, ends| ends[0].received == b"hello");
+        let names: Vec<_> = stage.recorder.asked.iter().map(|(_, name)| name.as_deref()).collect();
+        assert_eq!(names, [Some("a.example")], "{version:?} {at}");
+        drop(end);
+        stage.end();
+    }
+}
+
+#[test]
+fn refused_choice_is_a_fault() {
+    for version in VERSIONS {
+        let mut stage = Stage::choosing(1, Faults::none(), version);
+        stage.recorder.choice = Some(CertificateChoice::Refused);
+        let mut end = stage.dial();
+        stage.until(&mut [&mut end], |_, ends| ends[0].fault.is_some());
+        assert_eq!(stage.notes.faults(), [Fault::NameUnknown]);
+        drop(end);
+        stage.end();
+    }
+}
+
+#[test]
+fn handshake_without_a_choice_times_out_or_ends_with_its_client() {
+    let mut stage = Stage::choosing(1, Faults::none(), Version::Tls13);
+    let (mut silent, mut leaving) = (stage.dial(), stage.dial());
+    stage.until(&mut [&mut silent, &mut leaving], |recorder, _| recorder.asked.len() == 2);
+    leaving.peer.reset();
+    stage.pass(Span::from_millis(100));
+    let closed = |stage: &Stage| {
+        let all = stage.recorder.accepted.iter();
+        let is_closed = |seen: &Seen| matches!(seen, Seen::Closed(_));
+        all.filter(|sock| stage.recorder.of(**sock).seen.iter().any(is_closed)).count()
+    };
+    assert_eq!(closed(&stage), 1);
+    stage.pass(HANDSHAKE_TIMEOUT);
+    assert_eq!(closed(&stage), 2);
+    assert_eq!(stage.notes.count_of(Event::HandshakeTimedOut), 1);
+    // Choices that come too late have no effect.
+    let asked: Vec<_> = stage.recorder.asked.iter().map(|(sock, _)| *sock).collect();
+    for sock in asked {
+        stage.act(|view| view.choose_certificate(sock, CertificateChoice::Requested));
+    }
+    drop((silent, leaving));
+    stage.end();
+}
+
+#[test]
+fn chosen_handshakes_keep_to_the_limit_of_a_turn() {
+    let mut stage = Stage::choosing(1, Faults::none(), Version::Tls13);
+    let mut ends: Vec<_> = (0..3 * HANDSHAKES_PER_TURN).map(|_| stage.dial()).collect();
+    let all = ends.len();
+    let mut refs: Vec<_> = ends.iter_mut().collect();
+    stage.until(&mut refs, |recorder, _| recorder.asked.len() == all);
+    let asked: Vec<_> = stage.recorder.asked.iter().map(|(sock, _)| *sock).collect();
+    stage.act(|view| {
+        for sock in &asked {
+            view.choose_certificate(*sock, CertificateChoice::Requested);
+        }
+    });
+    assert!(stage.notes.count_of(Event::HandshakePostponed) >= 2 * HANDSHAKES_PER_TURN);
+    stage.until(&mut refs, |_, ends| ends.iter().all(|end| end.session.is_established()));
+    drop(ends);
     stage.end();
 }

@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tidegate_base::{Address, Moment, Span};
+use tidegate_base::{Address, CertificateChoice, Moment, Span};
 use tidegate_reactor::{
     CloseReason, Completion, Faults, ListenOptions, Peer, Reactor, SimNet, SimPeer, SimReactor,
     SimServer, SockId,
 };
 use tidegate_secure::{
-    Event, LayerHandler, ListenerPlan, PoolPlan, SecureView, ServerKey, ServerPlan, TlsLayer,
-    TlsObserver, TlsPlan,
+    Event, Hello, LayerHandler, ListenerPlan, PoolPlan, SecureView, ServerKey, ServerPlan,
+    TlsLayer, TlsObserver, TlsPlan,
 };
 use tidegate_wire::tls::{
     Acceptor, AcceptorSettings, CertificateFiles, ClientAuth, Connector, ConnectorSettings, Fault,
@@ -92,6 +92,10 @@ pub struct Recorder {
     /// Sends close_notify directly through each session, unnoticed by the layer. Sealing then fails, as it does with
     /// used-up keys.
     pub breaks_sealing: bool,
+    /// The connections for which the handler was asked to choose a certificate, and the names that they request.
+    pub asked: Vec<(SockId, Option<String>)>,
+    /// The choice that the handler makes at once.
+    pub choice: Option<CertificateChoice>,
 }
 
 impl Recorder {
@@ -143,6 +147,14 @@ impl LayerHandler for Recorder {
         }
     }
 
+    fn choose_certificate<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, hello: &Hello<'_>) {
+        assert_eq!(hello.certificates.len(), 1);
+        self.asked.push((sock, hello.name.map(str::to_owned)));
+        if let Some(choice) = &self.choice {
+            reactor.choose_certificate(sock, choice.clone());
+        }
+    }
+
     fn handle_established(&mut self, sock: SockId, session: &mut TlsSession) {
         assert!(session.was_established() && session.facts().is_some());
         self.note(sock, Seen::Established);
@@ -183,6 +195,12 @@ fn origin() -> Address {
 impl Stage {
     pub fn new(seed: u64, faults: Faults, version_max: Version) -> Self {
         Self::with_settings(seed, faults, version_max, &served())
+    }
+
+    /// A stage whose handler chooses the certificate of each connection.
+    pub fn choosing(seed: u64, faults: Faults, version_max: Version) -> Self {
+        let settings = AcceptorSettings { asks_for_choice: true, ..served() };
+        Self::with_settings(seed, faults, version_max, &settings)
     }
 
     /// A stage whose clients must present a certificate of this authority.

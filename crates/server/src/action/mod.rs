@@ -346,7 +346,7 @@ impl Worker {
             Running::Proxy(_) | Running::Unverified(_) => true,
             Running::Synthetic(id) => self.synthetic_expects_body(id),
             Running::Push(id) => self.session_expects_body(id),
-            Running::Lua(id) => self.lua_expects_body(id) || self.is_hook(id),
+            Running::Lua(id) => self.lua_needs_body(id),
         }
     }
 

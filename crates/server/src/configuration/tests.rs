@@ -132,6 +132,7 @@ fn with_workers<T>(
         scripts: scripts::read(&config).expect("it is readable"),
         refused: Vec::new(),
         has_lua_post: true,
+        dictionaries: Arc::default(),
         workers: mailboxes.iter().map(link).collect(),
         listening: Arc::new(Mutex::new(Listening {
             config: Arc::new(config),

@@ -7,6 +7,7 @@
 mod decisions;
 mod sockets;
 mod stage;
+mod tunnels;
 
 use std::fs;
 use std::io;

@@ -17,6 +17,7 @@ use tidegate_wire::http1::{HeadDecoder, HeadLimits, ResponseLimits};
 use tidegate_wire::message::{FieldStorage, RequestKind, ResponseStorage};
 
 use super::sockets::Links;
+use super::tunnels::Tunnels;
 use super::{SPAN_MAX, STEPS_MAX, text_of};
 
 /// The time at which each test begins: after the start of the clock, and in seconds since 1970.
@@ -68,6 +69,10 @@ pub(super) struct Stage {
     clients: BTreeMap<u64, Client>,
     /// Events of hubs that wait for decisions, and the orders of the test that get them.
     pub(super) events: BTreeMap<u64, (HubEventId, OperationId)>,
+    /// Handshakes that wait for certificates, and the orders of the test that get the choices.
+    pub(super) hellos: BTreeMap<u64, OperationId>,
+    /// Forwarded WebSockets.
+    pub(super) tunnels: Tunnels,
     /// Publications that wait for their delivery: channels and data.
     broadcasts: VecDeque<(String, Vec<u8>)>,
     /// The name of the next request or client.
@@ -88,6 +93,8 @@ impl Stage {
             requests: BTreeMap::new(),
             clients: BTreeMap::new(),
             events: BTreeMap::new(),
+            hellos: BTreeMap::new(),
+            tunnels: Tunnels::new(),
             broadcasts: VecDeque::new(),
             next_tag: 1,
             calls: Vec::new(),
@@ -172,8 +179,8 @@ impl Stage {
             CallbackOwner::Request { tag } => self.note_request(tag, verdict),
             CallbackOwner::Client { tag } => self.note_client(tag, verdict),
             CallbackOwner::Event { tag } => self.note_event(tag, &verdict),
-            // No test begins a tunnel.
-            CallbackOwner::Tunnel { .. } => {}
+            CallbackOwner::Hello { tag } => self.note_hello(tag, &verdict),
+            CallbackOwner::Tunnel { tag } => self.note_frame(tag, &verdict),
             CallbackOwner::Application if what == TEST => self.note_test(verdict),
             CallbackOwner::Application => {
                 self.note_failure(what, &verdict);
@@ -254,8 +261,12 @@ impl Stage {
             Effect::SendRemote { .. } | Effect::CloseRemote { .. } => {}
             // The pieces of a test are fed one after the other.
             Effect::BodyRoom { .. } => {}
-            // No test begins a tunnel.
-            Effect::SendFrame { .. } | Effect::CloseTunnel { .. } => {}
+            Effect::SendFrame { tag, to_client, is_text, data } => {
+                self.keep_sent(*tag, *to_client, (*is_text, outbox.get(data)));
+            }
+            Effect::CloseTunnel { tag, code, reason } => {
+                self.close_tunnel(*tag, *code, outbox.get(reason));
+            }
             Effect::Broadcast { channel, data } => {
                 let channel = String::from_utf8_lossy(outbox.get(channel)).into_owned();
                 self.broadcasts.push_back((channel, outbox.get(data).to_vec()));
@@ -284,6 +295,7 @@ impl Stage {
                     self.complete(operation, &json!({}), outbox.get(decision));
                 }
             }
+            Effect::ChooseCertificate { tag, choice } => self.note_certificate(*tag, choice),
             // `tide.test.http` takes the place of servers.
             Effect::Http { operation, .. } => {
                 self.vm.complete_request(0, *operation, Err("a test has no servers"));
@@ -294,6 +306,9 @@ impl Stage {
             Effect::SocketIdle { tag, span } => self.keep_socket(*tag, *span),
             Effect::Lookup { operation, .. } => {
                 self.vm.complete(0, *operation, Err("a test has no name servers"));
+            }
+            Effect::ReadFile { operation, .. } => {
+                self.vm.complete(0, *operation, Err("not found"));
             }
             Effect::OpenDatagrams { socket, .. } => {
                 self.vm.datagrams_ended(0, *socket, "a test has no datagrams");
@@ -332,6 +347,10 @@ impl Stage {
             b"connect" => self.connect(operation, arguments),
             b"push" => self.decide(operation, arguments, data),
             b"balance" => self.balance(operation, arguments),
+            b"certificate" => self.choose_certificate(operation, arguments),
+            b"tunnel" => self.open_tunnel(operation, arguments),
+            b"frame" => self.show_frame(operation, arguments, data),
+            b"sent" => self.take_sent(operation, arguments),
             b"join" => self.join_sockets(operation, arguments),
             b"fail" => {
                 self.end = Some(Err(String::from_utf8_lossy(data).into_owned()));
@@ -406,8 +425,15 @@ impl Stage {
             pools: is_access.then_some(&pools),
         };
         let exchange = self.vm.open_request(&head, &origin).ok_or("too many requests")?;
-        self.vm.add_body(exchange, data);
+        if is_access || !self.is_streamed(data) {
+            self.vm.add_body(exchange, data);
+        }
         Ok(exchange)
+    }
+
+    /// Whether `on_upload` serves a request with this body.
+    fn is_streamed(&self, data: &[u8]) -> bool {
+        self.vm.has(Handler::Upload) && (!data.is_empty() || !self.vm.has(Handler::Request))
     }
 
     fn send_request(
@@ -434,7 +460,16 @@ impl Stage {
             pieces,
         };
         self.requests.insert(tag, request);
-        let verdict = if is_access { self.vm.access(exchange) } else { self.vm.request(exchange) };
+        let verdict = match is_access {
+            true => self.vm.access(exchange),
+            false if self.is_streamed(data) => {
+                self.vm.begin_upload(exchange);
+                self.vm.feed_body(exchange, data);
+                self.vm.end_body(exchange);
+                self.vm.upload(exchange)
+            }
+            false => self.vm.request(exchange),
+        };
         self.note_request(tag, verdict);
         Ok(())
     }

@@ -91,6 +91,7 @@ scenes! {
     lua_hooks_decide_about_requests
     lua_log_hooks_wait
     lua_sees_the_client_behind_a_trusted_proxy
+    lua_sends_files
     lua_sends_requests
     lua_serves_websockets
     lost_server_cuts_a_body_with_a_length

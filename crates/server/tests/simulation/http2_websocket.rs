@@ -78,7 +78,12 @@ fn switching(request: &str, rest: &str) -> Vec<u8> {
 
 /// Opens a tunnel; returns its stream and the server's end.
 fn open_tunnel(stage: &mut Stage, client: &mut Speaker) -> (u32, SimPeer) {
-    let stream = client.connect("websocket", "/chat", false);
+    open_tunnel_at(stage, client, "/chat")
+}
+
+/// As `open_tunnel`, for this path.
+pub fn open_tunnel_at(stage: &mut Stage, client: &mut Speaker, path: &str) -> (u32, SimPeer) {
+    let stream = client.connect("websocket", path, false);
     client.pump(stage.net.now());
     let origin = stage.accept();
     let request = stage.receive_until(&origin, "\r\n\r\n");

@@ -8,7 +8,9 @@ use tidegate_wire::websocket::{
     encode_message, encode_ping,
 };
 
+use crate::http2_websocket::{open_tunnel_at, wait};
 use crate::lua_reload::Reloaded;
+use crate::speaker::Speaker;
 use crate::stage::{Stage, assert_status, scene};
 use crate::websocket_tunnel::{LEAVES, close_frame};
 
@@ -454,4 +456,53 @@ fn reload_continues_tunnels_with_earlier_code_until_its_end() {
     client.peer.reset();
     server.peer.reset();
     run.process.finish(Vec::new());
+}
+
+/// Text messages, encoded.
+fn encoded(texts: &[&str], key: Option<[u8; 4]>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for text in texts {
+        encode_message(&mut bytes, Kind::Text, text.as_bytes(), key);
+    }
+    bytes
+}
+
+#[test]
+fn hook_sees_the_messages_of_a_stream_of_http2() {
+    let listener = format!("h2c = true\n{LISTENER}");
+    scene().listener(&listener).run(|stage| {
+        let mut client = Speaker::new(stage);
+        client.hello(stage);
+        let (stream, origin) = open_tunnel_at(stage, &mut client, "/ws");
+        let mut server = End::new(origin, Role::Server);
+        let sent =
+            encoded(&["one", "drop", "upper", "reply", "sleep", "count"], Some([1, 2, 3, 4]));
+        for piece in sent.chunks(7) {
+            client.data(stage.net.now(), stream, piece, false);
+            client.pump(stage.net.now());
+        }
+        stage.until(|stage| {
+            client.pump(stage.net.now());
+            server.read();
+            (server.received == ["one", "UPPER", "slept", "client 1"]).then_some(())
+        });
+        server.send("two");
+        server.send("upper");
+        server.send("count");
+        let mut wanted = encoded(&["no /ws", "two", "UPPER", "server 2"], None);
+        wait(stage, &mut client, stream, |response| (response.body == wanted).then_some(()));
+        let close = Close { code: CloseCode::NORMAL, reason: "bye" };
+        client.data(stage.net.now(), stream, &close_frame(close, true), true);
+        stage.until(|stage| {
+            client.pump(stage.net.now());
+            server.read();
+            (server.received.last().is_some_and(|last| last == "1000 bye")).then_some(())
+        });
+        server.close(CloseCode::NORMAL);
+        server.peer.finish();
+        let response = client.wait(stage, stream);
+        wanted.extend(close_frame(close, false));
+        assert_eq!((response.body, response.has_ended, response.reset), (wanted, true, None));
+        assert_eq!(next_end(stage), "/ws 1000 bye");
+    });
 }

@@ -441,3 +441,30 @@ fn sockets_of_a_service_manager_are_used() {
     assert!(messages.contains("no [[listener]] has the address"), "{messages}");
     assert!(TcpStream::connect(address).is_err(), "the socket is closed");
 }
+
+#[test]
+fn new_process_restores_the_dictionaries_of_the_old_one() {
+    let folder = Folder::new("upgrade-dictionaries");
+    let admin = free_address();
+    let script = folder.file(
+        "app.lua",
+        "return { on_request = function(request, response)
+            response:finish(tostring(tide.shared.counts:incr('n', 1, 0)))
+        end }",
+    );
+    let file = folder.join("counts");
+    let config = format!(
+        "[server]\nworkers = 2\n[admin]\nbind = \"{admin}\"\n[[listener]]\nbind = \"127.0.0.1:0\"\n\
+         [[route]]\nlua = \"app\"\n[lua.app]\nscript = {script:?}\nshared = {{ counts = \"1MiB\" }}\n\
+         shared-files = {{ counts = {file:?} }}\n"
+    );
+    let gate = Gate::start(&folder, &config);
+    let mut serving = Serving::at(admin.to_string());
+    let url = gate.url("/");
+    let count = || run_well(curl().arg(&url));
+    assert_eq!([count(), count()], ["1", "2"]);
+    serving.upgrade();
+    // The old process writes nothing any more when it ends.
+    assert!(gate.wait().0.success());
+    assert_eq!(count(), "3");
+}

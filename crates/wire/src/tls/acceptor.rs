@@ -10,8 +10,11 @@ use rustls::crypto::CryptoProvider;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ServerConfig, SupportedProtocolVersion};
+use tidegate_base::CertificateChoice;
 
-use super::certificate::{CertificateFacts, CertificateFiles, Certificates, decode_authorities};
+use super::certificate::{
+    CertificateFacts, CertificateFiles, Certificates, Chosen, decode_authorities,
+};
 use super::chain::{BoundedClients, trust_hash};
 use super::choice::{self, Version};
 use super::clock::TlsClock;
@@ -60,6 +63,8 @@ pub struct AcceptorSettings {
     pub tickets_per_handshake: usize,
     /// Whether sessions remember the name that the client requested.
     pub keeps_names: bool,
+    /// Whether the user of the acceptor chooses the certificate of each connection (`accept_with`).
+    pub asks_for_choice: bool,
 }
 
 impl Default for AcceptorSettings {
@@ -76,6 +81,7 @@ impl Default for AcceptorSettings {
             client_revocations_pem: None,
             tickets_per_handshake: 1,
             keeps_names: false,
+            asks_for_choice: false,
         }
     }
 }
@@ -90,6 +96,8 @@ pub struct Acceptor {
     trust: u32,
     /// The facts about the certificates.
     certificates: Arc<[CertificateFacts]>,
+    /// The certificates, if the user chooses the certificate of each connection.
+    choosable: Option<Arc<Certificates>>,
     /// Verification of client certificates; `None` if they are not requested.
     client_verification: Option<ClientVerification>,
 }
@@ -133,13 +141,15 @@ impl Acceptor {
             Certificates::new(&settings.certificates, settings.strict_names, &provider)?;
         let facts: Arc<[CertificateFacts]> = certificates.facts().into();
         let own_certificates = certificates.own();
+        let certificates = Arc::new(certificates);
+        let choosable = settings.asks_for_choice.then(|| Arc::clone(&certificates));
         let versions = settings.version_min.and_later();
         let verifier = client_verifier(settings, &provider)?;
         let mut config = ServerConfig::builder_with_details(Arc::clone(&provider), Arc::new(clock))
             .with_protocol_versions(versions)
             .map_err(|error| SetupFault::new(SetupKind::NothingLeft, error))?
             .with_client_cert_verifier(Arc::clone(&verifier))
-            .with_cert_resolver(Arc::new(certificates));
+            .with_cert_resolver(certificates);
         config.alpn_protocols = settings.alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
         config.ignore_client_order = !settings.ciphers.is_empty();
         config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -162,7 +172,14 @@ impl Acceptor {
         let keeps_names = settings.keeps_names;
         let config = Arc::new(config);
         let trust = trust_of(settings);
-        let own = Self { config, keeps_names, trust, certificates: facts, client_verification };
+        let own = Self {
+            config,
+            keeps_names,
+            trust,
+            certificates: facts,
+            choosable,
+            client_verification,
+        };
         Ok(own.with_own_refusals())
     }
 
@@ -192,10 +209,7 @@ impl Acceptor {
         config.ticketer = Arc::clone(&old.ticketer);
         config.send_tls13_tickets = old.send_tls13_tickets;
         let client_verification = Some(ClientVerification { refused, ..verification.clone() });
-        let certificates = Arc::clone(&self.certificates);
-        let keeps_names = self.keeps_names;
-        let trust = self.trust;
-        Self { config: Arc::new(config), keeps_names, trust, certificates, client_verification }
+        Self { config: Arc::new(config), client_verification, ..self.clone() }
     }
 
     /// A hash of the rules by which clients are verified: whether they must present certificates, the authorities, and the
@@ -207,8 +221,14 @@ impl Acceptor {
 
     /// The facts about the certificates, in the order of the settings.
     #[must_use]
-    pub fn certificates(&self) -> &[CertificateFacts] {
+    pub fn certificates(&self) -> &Arc<[CertificateFacts]> {
         &self.certificates
+    }
+
+    /// Whether the user chooses the certificate of each connection.
+    #[must_use]
+    pub fn asks_for_choice(&self) -> bool {
+        self.choosable.is_some()
     }
 
     /// Creates the session of an accepted connection.
@@ -216,9 +236,25 @@ impl Acceptor {
     /// # Errors
     /// `Bug` if rustls rejects the configuration that it built.
     pub fn accept(&self) -> Result<TlsSession, Fault> {
+        self.session(Arc::clone(&self.config))
+    }
+
+    /// As `accept`, with the certificate of this choice.
+    ///
+    /// # Errors
+    /// As `accept`.
+    pub fn accept_with(&self, choice: CertificateChoice) -> Result<TlsSession, Fault> {
+        let from = self.choosable.as_ref().filter(|_| choice != CertificateChoice::Requested);
+        let Some(from) = from else { return self.accept() };
+        let mut config = ServerConfig::clone(&self.config);
+        config.cert_resolver = Arc::new(Chosen { from: Arc::clone(from), choice });
+        self.session(Arc::new(config))
+    }
+
+    fn session(&self, config: Arc<ServerConfig>) -> Result<TlsSession, Fault> {
         let verification = self.client_verification.as_ref();
         let refused = verification.map(|verification| Arc::clone(&verification.refused));
-        TlsSession::server(Arc::clone(&self.config), self.keeps_names, refused)
+        TlsSession::server(config, self.keeps_names, refused)
     }
 }
 

@@ -13,6 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys, RootCertStore};
+use tidegate_base::CertificateChoice;
 
 use super::der;
 use super::setup::{SetupFault, SetupKind};
@@ -90,6 +91,20 @@ pub struct CertificateFacts {
     pub names: Vec<String>,
     /// The end of its validity, in seconds since 1970; `None` if it cannot be read.
     pub not_after: Option<u64>,
+}
+
+impl CertificateFacts {
+    /// Whether the certificate covers a name.
+    #[must_use]
+    pub fn covers(&self, name: &str) -> bool {
+        let name = name.trim_end_matches('.');
+        // RFC 6125 section 6.4.3: a wildcard matches exactly one label, the leftmost.
+        let parent = name.find('.').and_then(|at| name.get(at..));
+        self.names.iter().any(|own| match own.strip_prefix('*') {
+            Some(of) => parent.is_some_and(|parent| parent.eq_ignore_ascii_case(of)),
+            None => own.eq_ignore_ascii_case(name),
+        })
+    }
 }
 
 /// All certificates of a listener, by name.
@@ -181,7 +196,33 @@ fn names_of(certified: &CertifiedKey) -> Result<Vec<String>, SetupFault> {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let can = |key: &CertifiedKey| key.key.choose_scheme(hello.signature_schemes()).is_some();
-        self.choose(hello.server_name(), can)
+        self.choose(hello.server_name(), |key| can_verify(&hello, key))
+    }
+}
+
+/// Whether a client can verify signatures of a key.
+fn can_verify(hello: &ClientHello<'_>, key: &CertifiedKey) -> bool {
+    key.key.choose_scheme(hello.signature_schemes()).is_some()
+}
+
+/// A choice among the certificates of a listener for one connection.
+#[derive(Debug)]
+pub(super) struct Chosen {
+    /// The certificates of the listener.
+    pub(super) from: Arc<Certificates>,
+    /// The choice.
+    pub(super) choice: CertificateChoice,
+}
+
+impl ResolvesServerCert for Chosen {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        match &self.choice {
+            CertificateChoice::Requested => self.from.resolve(hello),
+            CertificateChoice::Named(name) => {
+                self.from.choose(Some(name), |key| can_verify(&hello, key))
+            }
+            CertificateChoice::Index(at) => self.from.all.get(*at).cloned(),
+            CertificateChoice::Refused => None,
+        }
     }
 }

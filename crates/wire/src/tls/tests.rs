@@ -1,5 +1,6 @@
 //! Client and server sessions connected in memory.
 
+mod choices;
 mod library;
 mod revocation;
 

@@ -154,8 +154,11 @@ impl Worker {
 impl Worker {
     /// Carries out `Effect::BodyRoom`.
     pub(super) fn resume_body<R: Reactor>(&mut self, reactor: &mut R, tag: u64) {
-        let request = self.lua.requests.find(id_of(tag));
-        let Some(id) = request.and_then(ScriptedRequest::exchange) else { return };
+        let Some(request) = self.lua.requests.find(id_of(tag)) else { return };
+        if request.upload().is_some() {
+            return self.resume_request(request.requester());
+        }
+        let Some(id) = request.exchange() else { return };
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         if let Some(hook) = &mut exchange.body_hook {
             hook.is_full = false;

@@ -207,8 +207,8 @@ impl Worker {
     }
 
     /// How many bytes of the request body an application takes: 0 before a hook has decided.
-    pub(in crate::action) fn lua_body_room(&self, id: Id<ScriptedRequest>) -> usize {
-        if self.is_hook(id) { 0 } else { usize::MAX }
+    pub(in crate::action) fn lua_body_room(&mut self, id: Id<ScriptedRequest>) -> usize {
+        if self.is_hook(id) { 0 } else { self.upload_room(id) }
     }
 
     /// The deadline of a hook has passed.

@@ -7,14 +7,19 @@
 //! - `socket.rs`, `mail.rs`: WebSocket connections, and messages between workers
 //! - `hook.rs`, `balance.rs`, `response.rs`, `held.rs`, `body.rs`, `frames.rs`: hooks on requests, responses and WebSockets of
 //!   other actions
-//! - `request.rs`, `tcp.rs`, `datagrams.rs`, `lookups.rs`: requests, sockets and lookups that applications begin
+//! - `certificate.rs`: certificates of handshakes
+//! - `upload.rs`: request bodies that scripts read in pieces
+//! - `request.rs`, `tcp.rs`, `datagrams.rs`, `lookups.rs`, `files.rs`: requests, sockets, lookups and reads of files that
+//!   applications begin
 //! - `reload.rs`: new code; `relief.rs`: an application that has used up its memory
 //!
 //! Invariant: each request that a VM keeps has an entry in `LuaState::requests`, and the reverse.
 
 mod balance;
 pub(crate) mod body;
+pub(crate) mod certificate;
 mod datagrams;
+pub(crate) mod files;
 pub(crate) mod frames;
 mod held;
 mod hook;
@@ -27,6 +32,7 @@ pub(crate) mod response;
 pub(crate) mod socket;
 pub(crate) mod state;
 mod tcp;
+mod upload;
 
 use tidegate_base::{Id, Moment};
 use tidegate_config::findings::Finding;
@@ -44,6 +50,7 @@ use crate::action::intake::Intake;
 use crate::action::lua::body::BodyHook;
 use crate::action::lua::hook::Hook;
 use crate::action::lua::socket::LuaClient;
+use crate::action::lua::upload::{Upload, is_streamed};
 use crate::action::proxy::Failure;
 use crate::action::proxy::exchange::Exchange;
 use crate::action::websocket::Outlet;
@@ -78,6 +85,8 @@ pub(crate) struct ScriptedRequest {
     hook: Option<Hook>,
     /// The response of a request of `on_body`, or of `on_response` that waits; `None` for other handlers.
     body_hook: Option<Box<BodyHook>>,
+    /// The request body of `on_upload`; `None` for other handlers.
+    upload: Option<Upload>,
 }
 
 impl ScriptedRequest {
@@ -115,6 +124,7 @@ impl ScriptedRequest {
             values: Vec::new(),
             hook: Some(hook),
             body_hook: None,
+            upload: None,
         }
     }
 
@@ -135,6 +145,7 @@ impl ScriptedRequest {
             values: Vec::new(),
             hook: None,
             body_hook: Some(Box::new(body_hook)),
+            upload: None,
         }
     }
 
@@ -156,6 +167,15 @@ impl ScriptedRequest {
     /// The exchange of a request of `on_body`, if it has not ended.
     pub(crate) fn exchange(&self) -> Option<Id<Exchange>> {
         self.body_hook.as_ref()?.exchange()
+    }
+
+    /// The request body of `on_upload`.
+    fn upload(&self) -> Option<Upload> {
+        self.upload
+    }
+
+    fn upload_mut(&mut self) -> Option<&mut Upload> {
+        self.upload.as_mut()
     }
 
     /// The context of a request of `on_access`.
@@ -190,19 +210,24 @@ impl Worker {
             return self.answer_error(reactor, to, 503, "the application is not running", false);
         };
         let serves_sockets = vm.has(Handler::Message) || vm.has(Handler::Open);
+        let serves_requests = vm.has(Handler::Request) || vm.has(Handler::Upload);
+        let has_body = !matches!(head.length, BodyLength::None | BodyLength::Length(0));
+        let is_streamed = is_streamed(vm, has_body);
         let sender = (scheme == Scheme::Https, user);
-        if serves_sockets && (head.upgrade || !vm.has(Handler::Request)) {
+        if serves_sockets && (head.upgrade || !serves_requests) {
             return self.begin_lua_socket(reactor, to, head, (route, app), sender);
         }
         if head.protocol.is_some() {
             return self.answer_error(reactor, to, 501, NO_WEBSOCKET, false);
         }
         let body_bytes_max = self.lua.apps.settings(app).map_or(0, |app| app.body_bytes_max) as u64;
-        if matches!(head.length, BodyLength::Length(length) if length > body_bytes_max) {
+        let is_too_large =
+            matches!(head.length, BodyLength::Length(length) if length > body_bytes_max);
+        if is_too_large && !is_streamed {
             let text = "the request body exceeds the application's limit";
             return self.answer_error(reactor, to, 413, text, true);
         }
-        let expects_body = !matches!(head.length, BodyLength::None | BodyLength::Length(0));
+        let expects_body = has_body && !is_streamed;
         let request = ScriptedRequest {
             requester: to,
             app: app as u16,
@@ -213,6 +238,8 @@ impl Worker {
             values: self.values.take(to),
             hook: None,
             body_hook: None,
+            upload: is_streamed
+                .then_some(Upload { awaits_continue: head.expect_continue, is_over: !has_body }),
         };
         let full = "the proxy is handling too many requests";
         let Ok(id) = self.lua.requests.insert(request) else {
@@ -224,6 +251,9 @@ impl Worker {
             return self.answer_error(reactor, to, 503, full, true);
         };
         request.handle = handle;
+        if is_streamed {
+            self.begin_upload(id, has_body);
+        }
         if !expects_body {
             return self.run_request(reactor, id);
         }
@@ -260,6 +290,9 @@ impl Worker {
     ) {
         let Some(request) = self.lua.requests.get_mut(id) else { return };
         let (app, handle, to) = (request.app(), request.handle, request.requester);
+        if request.upload.is_some() {
+            return self.feed_upload(id, data, is_end);
+        }
         if !request.expects_body {
             return;
         }
@@ -278,6 +311,12 @@ impl Worker {
     /// Whether the application waits for the rest of the request body.
     pub(super) fn lua_expects_body(&self, id: Id<ScriptedRequest>) -> bool {
         self.lua.requests.get(id).is_some_and(|request| request.expects_body)
+            || self.awaits_upload(id)
+    }
+
+    /// Whether the application cannot complete its response without the rest of the request body.
+    pub(super) fn lua_needs_body(&self, id: Id<ScriptedRequest>) -> bool {
+        self.lua_expects_body(id) || self.is_hook(id) || self.needs_upload(id)
     }
 
     /// Runs `on_request` or `on_access`, in a later turn if callbacks have used up their share of this one.
@@ -297,10 +336,14 @@ impl Worker {
         let Some(request) = self.lua.requests.find(id) else { return };
         let (app, handle, to) = (request.app(), request.handle, request.requester);
         let (hook, has_body_hook) = (request.hook, request.body_hook.is_some());
+        let is_streamed = request.upload.is_some();
         self.mark_requester(to);
         let verdict = match hook {
             None if has_body_hook => {
                 self.call_app(reactor, app, "on_body", None, |vm| vm.body(handle))
+            }
+            None if is_streamed => {
+                self.call_app(reactor, app, "on_upload", None, |vm| vm.upload(handle))
             }
             None => self.call_app(reactor, app, "on_request", None, |vm| vm.request(handle)),
             Some(hook) if !hook.decides => Some(CallbackEnd::Done),
@@ -325,7 +368,10 @@ impl Worker {
         match (verdict, hook) {
             // The running action is the exchange, or already the request.
             (Some(CallbackEnd::Waiting), None) if request.body_hook.is_some() => {}
-            (Some(CallbackEnd::Waiting), None) => self.set_running(to, Running::Lua(id)),
+            (Some(CallbackEnd::Waiting), None) => {
+                self.set_running(to, Running::Lua(id));
+                self.request_upload(reactor, id, to);
+            }
             (Some(CallbackEnd::Waiting), Some(hook)) => {
                 self.set_running(to, Running::Lua(id));
                 self.set_action_deadline(reactor, to, hook.by);
@@ -525,11 +571,12 @@ impl Worker {
         let has_waiting = self.lua.share.has_waiting()
             || self.lua.log_hooks.len() > 0
             || !self.lua.put_off_tunnels.is_empty()
+            || !self.lua.put_off_choices.is_empty()
             || self.lua.apps.has_broadcasts();
         if self.lua.apps.retired_len() == 0 && !self.lua.apps.has_ready() && !has_waiting {
             return;
         }
-        // Clients of earlier code, requests, tunnels, `on_log`, broadcasts and threads get a share each, so that none of them
+        // Clients of earlier code, requests, tunnels, handshakes, `on_log`, broadcasts and threads get a share each, so that none of them
         // delays the others.
         self.lua.share.renew();
         self.serve_retired(reactor);
@@ -541,6 +588,8 @@ impl Worker {
         self.lua.share.renew();
         self.resume_put_off_tunnels(reactor);
         self.unmark();
+        self.lua.share.renew();
+        self.resume_put_off_choices(reactor);
         self.lua.share.renew();
         self.run_log_hooks(reactor);
         self.lua.share.renew();
@@ -604,6 +653,9 @@ impl Worker {
             CallbackOwner::Client { tag } => self.note_client_turn(reactor, tag, verdict),
             CallbackOwner::Event { tag } => self.note_event_turn(tag, Some(&verdict)),
             CallbackOwner::Tunnel { tag } => self.note_frame_turn(reactor, tag, &verdict),
+            CallbackOwner::Hello { tag } => {
+                self.note_choice_turn(reactor, tag, Some(&verdict));
+            }
             CallbackOwner::Application => {}
         }
         true
@@ -616,7 +668,12 @@ impl Worker {
             Some(CallbackOwner::Request { tag }) => self.requester_of(tag),
             Some(CallbackOwner::Client { tag }) => self.requester_of_client(tag),
             Some(CallbackOwner::Tunnel { tag }) => self.requester_of_tunnel(tag),
-            Some(CallbackOwner::Event { .. } | CallbackOwner::Application) | None => None,
+            Some(
+                CallbackOwner::Event { .. }
+                | CallbackOwner::Hello { .. }
+                | CallbackOwner::Application,
+            )
+            | None => None,
         };
         match to {
             Some(to) => self.mark_requester(to),
@@ -634,6 +691,7 @@ impl Worker {
             self.fail_scripted(reactor, id, to);
         }
         self.fail_events_of(app);
+        self.fail_choices_of(reactor, app);
         self.abandon_lua_clients(reactor, app);
         self.abandon_tunnels(reactor, app, (CloseCode::INTERNAL_ERROR, ""));
         self.cancel_own_of(reactor, app);
@@ -662,6 +720,7 @@ impl Worker {
                     let Some(to) = self.requester_of(*tag) else { continue };
                     self.recall_scripted(id_of(*tag));
                     self.set_running(to, Running::Lua(id_of(*tag)));
+                    self.end_upload(id_of(*tag));
                     let head = Head::Scripted { status: *status, fields: outbox.get(fields) };
                     self.begin_response(reactor, to, &head, Rest::Discarded);
                 }
@@ -702,6 +761,10 @@ impl Worker {
                 Effect::Lookup { operation, question } => {
                     self.look_up(reactor, app, *operation, question);
                 }
+                Effect::ReadFile { operation, path, offset, bytes_max } => {
+                    let piece = (outbox.get(path), *offset, *bytes_max);
+                    self.read_lua_file(app, *operation, piece);
+                }
                 Effect::OpenDatagrams { socket, peer } => {
                     self.open_lua_datagrams(reactor, app, (*socket, *peer));
                 }
@@ -725,6 +788,9 @@ impl Worker {
                 }
                 Effect::Decide { tag, decision } => {
                     self.take_lua_decision(*tag, outbox.get(decision));
+                }
+                Effect::ChooseCertificate { tag, choice } => {
+                    self.take_lua_choice(reactor, *tag, choice);
                 }
                 Effect::Http { operation, request } => {
                     self.send_lua_request(reactor, app, *operation, (request, outbox));

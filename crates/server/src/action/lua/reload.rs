@@ -169,6 +169,18 @@ impl Worker {
                 event.rename_app(from, to);
             }
         }
+        let choices: Vec<_> = self.lua.choices.iter().map(|(id, _)| id).collect();
+        for id in choices {
+            if let Some(choice) = self.lua.choices.get_mut(id) {
+                choice.rename_app(from, to);
+            }
+        }
+        let files: Vec<_> = self.lua.files.iter().map(|(id, _)| id).collect();
+        for id in files {
+            if let Some(file) = self.lua.files.get_mut(id) {
+                file.rename_app(from, to);
+            }
+        }
         let calls: Vec<_> = self.lua.calls.iter().map(|(id, _)| id).collect();
         for id in calls {
             if let Some(call) = self.lua.calls.get_mut(id) {
@@ -269,6 +281,7 @@ impl Worker {
             self.end_scripted(reactor, (id, to), 503, RELOADED);
         }
         self.fail_events_of(old);
+        self.fail_choices_of(reactor, old);
         for id in self.clients_of_app(old) {
             self.close_reloaded(reactor, id);
             self.free_reserved(old, id);

@@ -8,6 +8,8 @@ use tidegate_base::{Id, Slab};
 use tidegate_lua::Rewritten;
 
 use crate::action::lua::ScriptedRequest;
+use crate::action::lua::certificate::LuaChoice;
+use crate::action::lua::files::LuaFile;
 use crate::action::lua::frames::EndedTunnel;
 use crate::action::lua::mail::LuaPost;
 use crate::action::lua::response::{LogHooks, ResponseHook};
@@ -16,6 +18,7 @@ use crate::action::proxy::exchange::Exchange;
 use crate::action::push::{LuaCall, LuaEvent};
 use crate::apps::Apps;
 use crate::checked_slab::CheckedSlab;
+use crate::file_reader::{FileDoor, WORKER_JOBS_MAX};
 use crate::turn_share::{LUA_SPAN_MAX, TurnShare};
 
 /// The Lua applications of a worker, with the requests, clients and calls that they have begun.
@@ -36,8 +39,16 @@ pub(crate) struct LuaState {
     pub(crate) post: Option<LuaPost>,
     /// Events of push hubs about which applications decide.
     pub(crate) events: Slab<LuaEvent>,
+    /// The handshakes for which applications choose certificates.
+    pub(crate) choices: Slab<LuaChoice>,
+    /// The handshakes whose callbacks wait for the next share of a turn. Some may have ended.
+    pub(crate) put_off_choices: VecDeque<Id<LuaChoice>>,
     /// Calls of applications to push hubs.
     pub(crate) calls: Slab<LuaCall>,
+    /// Reads of files in progress.
+    pub(crate) files: Slab<LuaFile>,
+    /// The threads that read files.
+    pub(crate) file_door: FileDoor,
     /// The current request as its hook has changed it. Meaningless between two requests.
     pub(crate) rewritten: Rewritten,
     /// The hook on the response to the request that is forwarded now. `None` between two requests.
@@ -68,7 +79,11 @@ impl LuaState {
             put_off_tunnels: VecDeque::new(),
             post: None,
             events: Slab::new(requests_max),
+            choices: Slab::new(requests_max),
+            put_off_choices: VecDeque::new(),
             calls: Slab::new(requests_max),
+            files: Slab::new(WORKER_JOBS_MAX),
+            file_door: FileDoor::default(),
             rewritten: Rewritten::default(),
             response_hook: None,
             log_hooks: LogHooks::default(),
@@ -88,5 +103,6 @@ impl LuaState {
             || self.share.has_waiting()
             || self.log_hooks.len() > 0
             || !self.put_off_tunnels.is_empty()
+            || !self.put_off_choices.is_empty()
     }
 }
