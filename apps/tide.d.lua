@@ -766,7 +766,7 @@ tide = {}
 ---@field database? integer
 ---@field user? string
 ---@field password? string
----@field reply_max? integer Bytes, 16 MiB by default.
+---@field reply_max? integer Bytes, an eighth of `memory-max` by default, up to 16 MiB.
 
 ---A connection to a Redis server. Other methods are commands: `redis:get("key")`.
 ---@class tide.Redis
@@ -779,7 +779,7 @@ local redis_connection = {}
 function redis_connection:call(...) end
 ---Sends several commands together.
 ---@param commands (string|number)[][]
----@return any[]? replies Missing values are `tide.json.null`, errors of the server are tables with `error`.
+---@return any[]? replies Missing values are `tide.json.null`, errors of the server are tables with `error` (`tide.redis.is_error`).
 ---@return string? error
 function redis_connection:pipeline(commands) end
 ---The next message of a subscription.
@@ -803,6 +803,10 @@ tide.redis = {}
 ---@return tide.Redis?
 ---@return string? error
 function tide.redis.connect(pool, options) end
+---Whether a value in a list or a map is an error of the server.
+---@param value any
+---@return boolean
+function tide.redis.is_error(value) end
 
 tide.websocket = {}
 

@@ -13,7 +13,7 @@ use crate::clients::check_close;
 use crate::engine::{Argument, Entry};
 use crate::host::{EXCHANGES_MAX, Effect, Host, ScriptRequestId};
 use crate::schedule::{Owner, TaskId};
-use crate::vm::{CallbackEnd, ON_FRAME, Vm, numbers};
+use crate::vm::{CallbackEnd, Handler, ON_FRAME, Vm, numbers};
 
 /// Maximum number of tunnels of a VM. Each keeps a request.
 pub(crate) const TUNNELS_MAX: usize = EXCHANGES_MAX;
@@ -169,7 +169,16 @@ impl Vm {
     /// Takes what becomes of the message whose call has ended.
     pub fn take_frame_decision(&mut self, id: TunnelId) -> FrameDecision {
         let tunnel = self.engine.host().tunnels.get_mut(id);
-        tunnel.map(|tunnel| core::mem::take(&mut tunnel.decision)).unwrap_or_default()
+        tunnel.map_or(FrameDecision::Drop, |tunnel| core::mem::take(&mut tunnel.decision))
+    }
+
+    /// Cancels `on_frame` if it waits: its message is not wanted any more.
+    pub fn cancel_frame(&mut self, id: TunnelId) {
+        let host = self.engine.host();
+        if let Some(tunnel) = host.tunnels.get_mut(id) {
+            host.schedule.cancel(core::mem::replace(&mut tunnel.task, Id::NONE));
+        }
+        self.forget_dropped();
     }
 
     /// A Close frame of the worker was sent to a side of a tunnel: `send` of the script fails from now on.
@@ -179,7 +188,8 @@ impl Vm {
         }
     }
 
-    /// Cancels `on_frame` if it waits, runs `on_frame_end` if there is one, and forgets the tunnel and its request.
+    /// Cancels `on_frame` if it waits, runs `on_frame_end` if there is one, and forgets the tunnel and its request. If too many
+    /// calls of `on_frame_end` and `on_log` wait, the call is skipped and counted as a refusal.
     pub fn end_tunnel(&mut self, id: TunnelId, code: u16, reason: &str) -> CallbackEnd {
         let host = self.engine.host();
         let Some(tunnel) = host.tunnels.get_mut(id) else { return CallbackEnd::Done };
@@ -187,9 +197,14 @@ impl Vm {
         let (task, request) = (core::mem::replace(&mut tunnel.task, Id::NONE), tunnel.request);
         host.schedule.cancel(task);
         let ([a, b], [c, d]) = (numbers(id), numbers(request));
-        let (code, reason) =
-            (Argument::Number(f64::from(code)), Argument::Bytes(reason.as_bytes()));
-        let owner = (Owner::Application, "on_frame_end");
+        let is_skipped = !self.can_log() && self.has(Handler::FrameEnd);
+        self.engine.host().schedule.refusals += u64::from(is_skipped);
+        let code = match is_skipped {
+            true => Argument::Boolean(false),
+            false => Argument::Number(f64::from(code)),
+        };
+        let reason = Argument::Bytes(reason.as_bytes());
+        let owner = (Owner::Log, "on_frame_end");
         let verdict = self.run(Entry::FrameEnd, owner, &[a, b, c, d, code, reason]);
         let host = self.engine.host();
         host.tunnels.remove(id);

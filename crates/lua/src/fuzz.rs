@@ -124,6 +124,7 @@ impl Walker {
             kind: "publish",
             fields: choices,
             body: b"{\"client\":\"c\",\"channel\":\"a\",\"data\":{\"a\":1}}",
+            first: 1,
         };
         self.vm.hub_event(event, &parts);
         self.settle();

@@ -456,6 +456,8 @@ pub(crate) struct Host {
     pub(crate) exchanges: Slab<Box<ScriptRequest>>,
     /// The events of push hubs that wait for decisions.
     pub(crate) events: Slab<HubEvent>,
+    /// The place in its list of the event whose handler has failed last; 0 if it was in no list.
+    pub(crate) failed_place: usize,
     /// The forwarded WebSockets of `on_frame`. Each keeps a request.
     pub(crate) tunnels: Slab<Tunnel>,
     /// The handshakes for which the script chooses the certificate.
@@ -486,6 +488,8 @@ pub(crate) struct Host {
     pub(crate) outgoing: usize,
     /// Requests to servers and sockets that may be in progress at once.
     pub(crate) requests_max: usize,
+    /// Bytes that the VM may hold.
+    pub(crate) memory_bytes_max: usize,
     /// The sockets of scripts.
     pub(crate) sockets: Sockets,
     /// The sockets for datagrams.
@@ -502,7 +506,7 @@ pub(crate) struct Host {
     pub(crate) is_starting: bool,
     /// The worker's tags of requests whose coroutines were cancelled, until `Vm::take_cancelled`.
     pub(crate) cancelled: Vec<u64>,
-    /// Coroutines of `on_log` that wait.
+    /// Coroutines of `on_log` and `on_frame_end` that wait.
     pub(crate) waiting_logs: usize,
     /// The coroutine of the broadcast that is being delivered, while it waits.
     pub(crate) broadcast: TaskId,
@@ -534,6 +538,7 @@ impl Host {
             outbox: Outbox::default(),
             exchanges: Slab::new(EXCHANGES_MAX),
             events: Slab::new(EVENTS_MAX),
+            failed_place: 0,
             tunnels: Slab::new(TUNNELS_MAX),
             hellos: Slab::new(HELLOS_MAX),
             clients: Slab::new(CLIENTS_MAX),
@@ -549,6 +554,7 @@ impl Host {
             operations: Slab::new(OPERATIONS_MAX),
             outgoing: 0,
             requests_max: bounds.requests_max,
+            memory_bytes_max: bounds.memory_bytes_max,
             sockets: Sockets::default(),
             datagrams: Datagrams::default(),
             queue_waiters: Vec::new(),

@@ -42,7 +42,7 @@ pub(crate) enum Owner {
     Job(JobId),
     /// A broadcast of a layer. A VM delivers one broadcast at a time.
     Broadcast,
-    /// `on_log` of a request that has ended.
+    /// `on_log` of a request that has ended, or `on_frame_end` of a tunnel.
     Log,
     /// `on_push` for this event.
     Event(HubEventId),

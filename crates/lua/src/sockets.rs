@@ -23,6 +23,8 @@ const INPUT_BYTES_MAX: usize = 64 * 1024;
 const KEPT_BYTES_MAX: usize = 4 * 1024;
 /// The error of a socket that is not connected.
 pub(crate) const CLOSED: &str = "closed";
+/// The error of a line that is longer than its reader permits.
+const LONG_LINE: &str = "line too long";
 /// The error of a socket for which another coroutine waits already.
 pub(crate) const BUSY: &str = "socket busy";
 
@@ -106,8 +108,8 @@ impl Sockets {
 /// What a script reads next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Portion<'a> {
-    /// Up to a line feed.
-    Line,
+    /// Up to a line feed, and up to this number of bytes before it.
+    Line(usize),
     /// This number of bytes.
     Bytes(usize),
     /// Everything.
@@ -168,10 +170,13 @@ impl Socket {
         };
         let has_ended = matches!(self.stage, Stage::Ended(_));
         match portion {
-            Portion::Line => match memchr::memchr(b'\n', bytes) {
-                Some(at) => piece(at, at + 1, true),
-                None => piece(bytes.len(), bytes.len(), false),
-            },
+            Portion::Line(most) => {
+                let within = bytes.len().min(most.saturating_add(1));
+                match memchr::memchr(b'\n', bytes.get(..within).unwrap_or_default()) {
+                    Some(at) => piece(at, at + 1, true),
+                    None => piece(within, within, false),
+                }
+            }
             Portion::Bytes(count) => {
                 let length = count.min(bytes.len());
                 piece(length, length, length == count)
@@ -331,6 +336,12 @@ impl Host {
             Stage::Ended(_) | Stage::Open => {}
         }
         let piece = socket.piece(portion);
+        if let Portion::Line(most) = portion
+            && !piece.is_complete
+            && piece.place.len() > most
+        {
+            return Err(LONG_LINE);
+        }
         let bytes = socket.input.get(piece.place.clone()).unwrap_or_default();
         Ok((piece, bytes))
     }
@@ -392,6 +403,12 @@ impl Host {
             (Some(socket), false) => socket.writer = task,
             (None, _) => self.schedule.wake(task, Wake::Done),
         }
+    }
+
+    /// Whether a coroutine waits for a socket.
+    pub(crate) fn is_socket_awaited(&self, id: SocketId) -> bool {
+        let waiters = self.sockets.slab.get(id).map(|socket| [socket.reader, socket.writer]);
+        waiters.is_some_and(|waiters| waiters.iter().any(|task| self.schedule.has_task(*task)))
     }
 
     /// Closes a socket after all queued data was sent.

@@ -160,7 +160,7 @@ pub(crate) const ON_START: &str = "on_start";
 pub(crate) const ON_FRAME: &str = "on_frame";
 /// The name of `on_response` in messages.
 const ON_RESPONSE: &str = "on_response";
-/// Maximum number of calls of `on_log` that wait.
+/// Maximum number of calls of `on_log` and `on_frame_end` that wait.
 const WAITING_LOGS_MAX: usize = 1024;
 /// The name of jobs in messages.
 const JOB: &str = "a function of tide.timer or tide.spawn";
@@ -432,7 +432,7 @@ impl Vm {
         self.engine.host().exchange(id).ok()?.reply.take()
     }
 
-    /// Whether `on_log` may run: a bounded number of them waits.
+    /// Whether `on_log` and `on_frame_end` may run: a bounded number of them waits.
     #[must_use]
     pub fn can_log(&self) -> bool {
         self.engine.peek().waiting_logs < WAITING_LOGS_MAX
@@ -685,7 +685,8 @@ impl Vm {
                 Owner::Client(client) => self.engine.host().end_opening(client),
                 Owner::Event(event) => {
                     // Its handler has failed, or has decided.
-                    self.engine.host().events.remove(event);
+                    let host = self.engine.host();
+                    host.failed_place = host.events.remove(event).map_or(0, |event| event.place);
                 }
                 Owner::Hello(hello) => drop(self.engine.host().hellos.remove(hello)),
             }

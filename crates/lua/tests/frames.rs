@@ -115,3 +115,44 @@ fn waits_end_with_the_decision_the_deadline_or_the_tunnel() {
     app.advance(1000);
     assert_eq!(app.vm.take_frame_decision(tunnel), replaced(true, b"11"));
 }
+
+#[test]
+fn replacement_that_fails_is_an_error_in_every_state_of_the_tunnel() {
+    let (mut app, tunnel) = open("return '\\255'");
+    app.vm.note_tunnel_closing(tunnel);
+    let end = app.vm.frame(tunnel, true, (FrameKind::Text, b"hi"));
+    assert!(matches!(end, CallbackEnd::Failed(failure) if failure.message.contains("UTF-8")));
+}
+
+#[test]
+fn cancelled_call_never_continues() {
+    let (mut app, tunnel) = open("tide.sleep(1) tide.log.info('late')");
+    assert_eq!(app.vm.frame(tunnel, true, (FrameKind::Text, b"x")), CallbackEnd::Waiting);
+    app.vm.cancel_frame(tunnel);
+    assert_eq!((app.vm.waiting(), app.vm.tunnels()), (0, 1));
+    assert!(app.advance(2000).is_empty());
+    assert_eq!(app.vm.end_tunnel(tunnel, 1011, ""), CallbackEnd::Done);
+    app.effects();
+    assert_eq!(app.log, ["Info end /ws 1011  nil false"]);
+}
+
+#[test]
+fn calls_of_on_frame_end_that_wait_are_bounded() {
+    let text = "local count = 0
+        return { on_frame = function() end, on_frame_end = function() tide.sleep(1) count = count + 1 tide.log.info(count) end }";
+    let mut app = App::load(text, &TIMED);
+    for number in 0..1030 {
+        let request = app.open_hook(HEAD, &[]);
+        let tunnel = app.vm.open_tunnel(request, TAG).expect("there is room");
+        let expected = if number < 1024 { CallbackEnd::Waiting } else { CallbackEnd::Done };
+        assert_eq!(app.vm.end_tunnel(tunnel, 1000, ""), expected, "{number}");
+    }
+    assert_eq!((app.vm.tunnels(), app.vm.can_log()), (0, false));
+    let mut outbox = tidegate_lua::Outbox::default();
+    app.vm.take_outbox(&mut outbox);
+    assert_eq!(outbox.refusals, 6);
+    app.advance(1000);
+    assert!(app.vm.can_log());
+    app.effects();
+    assert_eq!(app.log.last().map(String::as_str), Some("Info 1024"));
+}

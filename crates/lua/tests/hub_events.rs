@@ -20,9 +20,14 @@ fn app(body: &str) -> App {
 
 /// Hands an event to the application.
 fn begin(app: &mut App, kind: &str, body: &[u8]) -> (HubEventId, CallbackEnd) {
+    begin_at(app, kind, body, 1)
+}
+
+/// Hands it a list of events, from the one at the place `first` on.
+fn begin_at(app: &mut App, kind: &str, body: &[u8], first: usize) -> (HubEventId, CallbackEnd) {
     let by = Moment::from_nanos(app.now_nanos).after(Span::from_secs(1));
     let event = app.vm.open_event(TAG, by).expect("there is room");
-    let parts = HubEventParts { hub: "live", kind, fields: FIELDS, body };
+    let parts = HubEventParts { hub: "live", kind, fields: FIELDS, body, first };
     let verdict = app.vm.hub_event(event, &parts);
     (event, verdict)
 }
@@ -100,6 +105,33 @@ fn events_without_a_decision_arrive_one_by_one() {
     app.effects();
     assert_eq!(app.log, ["Info disconnect 1 live", "Info disconnect 2 live"]);
     assert_eq!(app.vm.hub_events(), 0);
+}
+
+#[test]
+fn list_continues_behind_an_event_that_fails_or_is_late() {
+    let body =
+        br#"{"events":[{"user":"1"},{"user":"bad"},{"user":"late"},{"user":"4"},{"user":"5"}]}"#;
+    let mut app = app("if event.user == 'bad' then error('bad user') end
+        tide.sleep(event.user == 'late' and 10 or 0.9) tide.log.info(event.user)");
+    let (_, verdict) = begin(&mut app, "disconnect", body);
+    assert_eq!(verdict, CallbackEnd::Waiting);
+    let mut ended = app.advance(900);
+    for (place, millis) in [(2, 1000), (3, 900)] {
+        let CallbackEnd::Failed(_) = ended.remove(0).verdict else { panic!("place {place}") };
+        assert_eq!((app.vm.failed_place(), app.vm.hub_events()), (place, 0));
+        let (_, verdict) = begin_at(&mut app, "disconnect", body, place + 1);
+        assert_eq!(verdict, CallbackEnd::Waiting, "it has to wait for its turn");
+        app.advance(0);
+        ended = app.advance(millis);
+    }
+    // Each event has the whole time.
+    assert!(app.advance(900).iter().all(|resumed| resumed.verdict == CallbackEnd::Done));
+    assert_eq!(decisions(&mut app), ["{}"]);
+    assert_eq!(app.log, ["Info 1", "Info 4", "Info 5"]);
+    // The last event of a list has failed.
+    begin_at(&mut app, "disconnect", body, 6);
+    app.advance(0);
+    assert_eq!(decisions(&mut app), ["{}"]);
 }
 
 #[test]

@@ -112,12 +112,21 @@ fn malformed_large_and_missing_replies_close_the_connection() {
         ("$x\r\n", "nil the reply is malformed: a length closed"),
         ("$2\r\nabc\r\n", "nil the reply is malformed: the end of a string closed"),
         (&deep[..], "nil the reply is malformed: it is nested too deeply closed"),
-        ("$101\r\n", "nil reply too large closed"),
+        ("$4001\r\n", "nil reply too large closed"),
+        // A line without an end, and lists whose elements cost more than their bytes.
+        (&"+".repeat(4100)[..], "nil reply too large closed"),
+        ("*4000000000\r\n*0\r\n", "nil reply too large closed"),
+        (&format!("*80\r\n{}", "*0\r\n".repeat(80))[..], "nil reply too large closed"),
+        ("%200\r\n", "nil reply too large closed"),
+        (&"|0\r\n".repeat(100)[..], "nil reply too large closed"),
         ("*2\r\n$80\r\n", "nil timeout closed"),
         ("", "nil timeout closed"),
     ] {
-        assert_eq!(run("{ reply_max = 100, timeout = 1 }", body, reply).0, expected, "{reply:?}");
+        assert_eq!(run("{ reply_max = 4000, timeout = 1 }", body, reply).0, expected, "{reply:?}");
     }
+    // The default is an eighth of the memory.
+    let large = "$1048577\r\n";
+    assert_eq!(run("nil", body, large).0, "nil reply too large closed");
 }
 
 #[test]
@@ -183,7 +192,138 @@ fn messages_of_subscriptions_are_read() {
 }
 
 #[test]
-fn connections_are_kept_unless_a_transaction_is_open() {
+fn errors_in_values_cannot_be_mistaken_for_fields() {
+    let body = "local all = r:pipeline { { 'HGETALL', 'a' }, { 'GET', 'b' } }
+        local text = ''
+        for at = 1, 2 do text = text .. show(all[at]) .. tostring(tide.redis.is_error(all[at])) end
+        response:finish(text .. tostring(tide.redis.is_error('x')) .. tostring(tide.redis.is_error(nil)))";
+    let (text, _) = run("nil", body, "%1\r\n+error\r\n+mine\r\n-ERR no\r\n");
+    assert_eq!(text, "{error=mine}false{error=ERR no}truefalsefalse");
+    // A key of a map may be false.
+    let body = "local map = r:get('a') response:finish(tostring(map[false]) .. tostring(map[1]))";
+    assert_eq!(run("nil", body, "%1\r\n#f\r\n+no\r\n").0, "nonil");
+}
+
+#[test]
+fn confirmations_of_subscriptions_are_told_from_messages() {
+    let lists = |kind: &str, lists: &[&[&str]]| -> String {
+        let list = |words: &&[&str]| {
+            let words: String = words.iter().map(|word| format!("{word}\r\n")).collect();
+            format!("{kind}{}\r\n{words}", words.matches("\r\n").count())
+        };
+        lists.iter().map(list).collect()
+    };
+    let body = "r:subscribe('a')
+        local text = show(r:subscribe('b', 'c')) .. show(r:read()) .. show(r:ping()) .. show(r:read())
+        response:finish(text .. show(r:unsubscribe()) .. show(r:read()) .. show((r:get('k'))))";
+    for (options, kind, pong, shown) in [
+        ("nil", "*", "*2\r\n+pong\r\n$0\r\n\r\n", "[pong,]"),
+        ("{ protocol = 3 }", ">", "+PONG\r\n", "PONG"),
+    ] {
+        let hello = if kind == ">" { "%1\r\n+proto\r\n:3\r\n" } else { "" };
+        let message = |text| ["+message", "+a", text];
+        let replies = [
+            hello.to_owned(),
+            lists(
+                kind,
+                &[
+                    &["+subscribe", "+a", ":1"],
+                    &message("+1"),
+                    &["+subscribe", "+b", ":2"],
+                    &["+subscribe", "+c", ":3"],
+                    &message("+2"),
+                ],
+            ),
+            pong.to_owned(),
+            lists(
+                kind,
+                &[
+                    &["+unsubscribe", "+a", ":2"],
+                    &["+message", "+b", "+3"],
+                    &["+unsubscribe", "+b", ":1"],
+                    &["+unsubscribe", "+c", ":0"],
+                ],
+            ),
+            // Not a message: nothing is subscribed.
+            "*1\r\n+message\r\n".to_owned(),
+        ];
+        let (text, _) = run(options, body, &replies.concat());
+        let expected = format!(
+            "[subscribe,c,3][message,a,1]{shown}[message,a,2][unsubscribe,c,0][message,b,3][message]"
+        );
+        assert_eq!(text, expected, "{options}");
+    }
+    // They are bounded together.
+    let pushes = format!(">2\r\n+message\r\n+{}\r\n", "x".repeat(1000)).repeat(4);
+    let body = "response:finish(tostring(select(2, r:get('k'))))";
+    let (text, _) = run("{ reply_max = 4000 }", body, &pushes);
+    assert_eq!(text, "too many messages wait for 'read'");
+    // Without a subscription there is one confirmation; in a transaction the reply is another one.
+    let body = "local one = show(r:unsubscribe()) r:multi() response:finish(one .. show(r:subscribe('a', 'b')))";
+    let replies = "*3\r\n+unsubscribe\r\n$-1\r\n:0\r\n+OK\r\n+QUEUED\r\n";
+    assert_eq!(run("nil", body, replies).0, "[unsubscribe,null,0]QUEUED");
+}
+
+#[test]
+fn states_that_others_must_not_get_end_with_a_success_only() {
+    for (calls, replies, is_kept) in [
+        ("r:get('a')", "$-1\r\n", true),
+        ("r:watch('a')", "+OK\r\n", false),
+        ("r:watch('a') r:unwatch()", "+OK\r\n+OK\r\n", true),
+        ("r:watch('a') r:multi() r:exec()", "+OK\r\n+OK\r\n*0\r\n", true),
+        ("r:multi() r:call('discard')", "+OK\r\n+OK\r\n", true),
+        // It is queued in the transaction.
+        ("r:multi() r:unwatch()", "+OK\r\n+QUEUED\r\n", false),
+        ("r:multi() r:call('DISCARD', 'x')", "+OK\r\n-ERR wrong number\r\n", false),
+        ("r:multi() r:exec('x')", "+OK\r\n-ERR wrong number\r\n", false),
+        (
+            "r:pipeline { { 'MULTI' }, { 'INCR', 'a' }, { 'EXEC' } }",
+            "+OK\r\n+QUEUED\r\n*1\r\n:1\r\n",
+            true,
+        ),
+        ("r:pipeline { { 'EXEC' }, { 'MULTI' } }", "*0\r\n+OK\r\n", false),
+        ("r:call('SELECT', 1) r:multi() r:exec()", "+OK\r\n+OK\r\n*0\r\n", false),
+        ("r:unsubscribe('a')", "*3\r\n+unsubscribe\r\n+a\r\n:0\r\n", false),
+        ("r:script('debug', 'YES')", "+OK\r\n", false),
+        ("r:script('LOAD', 'x')", "+abc\r\n", true),
+        ("r:psync('?', -1)", "+CONTINUE\r\n", false),
+        ("r:call('readwrite')", "+OK\r\n", false),
+    ] {
+        let body = format!("{calls} response:finish(tostring((r:keep())))");
+        let expected = if is_kept { "true" } else { "nil" };
+        assert_eq!(run("nil", &body, replies).0, expected, "{calls}");
+    }
+}
+
+#[test]
+fn connection_whose_call_was_cancelled_is_closed_by_the_next_call() {
+    let text = "local r
+        return { on_start = function() r = tide.redis.connect('api') end,
+        on_request = function(request, response)
+            local value, err = r:get('k') response:finish(tostring(value) .. ' ' .. tostring(err)) end }";
+    let mut app = App::load(text, &TIMED);
+    assert_eq!(app.vm.start(), CallbackEnd::Waiting);
+    app.effects();
+    connect(&mut app);
+    let open = |app: &mut App| {
+        let id = app.open("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let verdict = app.vm.request(id);
+        (id, verdict, app.effects().map(|(_, text)| text))
+    };
+    let (first, ..) = open(&mut app);
+    let (second, _, text) = open(&mut app);
+    assert_eq!(text.expect("it answers"), "nil another coroutine uses the connection");
+    app.vm.close_request(second);
+    // The client of the first call leaves.
+    app.vm.close_request(first);
+    let (third, verdict, text) = open(&mut app);
+    assert_eq!((verdict, &text.expect("it answers")[..]), (CallbackEnd::Done, "nil closed"));
+    app.vm.close_request(third);
+    assert_eq!(app.vm.sockets(), 0);
+}
+
+#[test]
+fn connections_are_kept_unless_they_have_a_state() {
     let body = "r:get('k') local kept = r:keep(10, 5)
         local again = assert(tide.redis.connect('api', { password = 'p' }))
         again:multi()

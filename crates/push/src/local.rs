@@ -2,7 +2,8 @@
 //! In: subscriptions, the owner's replies, publications. Out: the subscribers of each publication.
 //! Limits: `WALKS_MAX` messages are being delivered; beyond that the hub accepts no more. In a channel with `VISITS_MAX`
 //! publications to deliver, further joins and leaves, which clients cause without a limit, are postponed: up to
-//! `POSTPONED_MAX` clients; the joins and leaves of further clients are counted and not reported.
+//! `POSTPONED_MAX` clients, and a quarter of that for each channel; the joins and leaves of further clients are counted and not
+//! reported.
 //! Invariant: each subscriber that was confirmed before a publication was accepted, and has not left, gets it once;
 //! publications of a channel are delivered one after the other.
 
@@ -22,6 +23,8 @@ pub const WALKS_MAX: usize = 1024;
 pub const VISITS_MAX: usize = 16;
 /// Maximum number of clients whose joins and leaves are postponed, each with about 400 bytes.
 pub const POSTPONED_MAX: usize = 16_384;
+/// How many of them one channel may have: clients that join it all the time do not take the places of other channels.
+const POSTPONED_OF_CHANNEL_MAX: usize = POSTPONED_MAX / 4;
 /// How many places of a channel are examined for each subscriber of a slice, because places may be free.
 const PLACES_PER_SUBSCRIBER: usize = 16;
 
@@ -390,8 +393,10 @@ impl<K: Copy + Eq> Local<K> {
         if publication.is_visit()
             && (channel.walks.len() >= VISITS_MAX || channel.postponed.is_some())
         {
-            let room = POSTPONED_MAX.saturating_sub(self.postponed);
-            match channel.postponed.get_or_insert_default().push(publication, room) {
+            let postponed = channel.postponed.get_or_insert_default();
+            let of_channel = POSTPONED_OF_CHANNEL_MAX.saturating_sub(postponed.len());
+            let room = POSTPONED_MAX.saturating_sub(self.postponed).min(of_channel);
+            match postponed.push(publication, room) {
                 Postponement::Added => self.postponed += 1,
                 Postponement::Replaced => {}
                 Postponement::Refused => self.unreported += 1,
@@ -552,6 +557,7 @@ impl<K: Copy> Channel<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::publication::Content;
 
     #[test]
     fn subscriber_gets_every_publication_however_long_it_stays() {
@@ -571,5 +577,30 @@ mod tests {
                 assert_eq!(keys, [7], "publication {}", last.wrapping_add(1));
             }
         }
+    }
+
+    #[test]
+    fn channel_takes_no_more_than_its_part_of_the_postponed_reports() {
+        let mut local = Local::<u32>::new(1);
+        let join = |local: &mut Local<u32>, name: &str| {
+            let (_, joined) = local.join(0, name, 7, true).expect("the hub exists");
+            let Joined::Waiting(ticket) = joined else { panic!("the owner is not asked") };
+            local.confirm(ticket, None);
+        };
+        let report = |name: &str, client: usize| {
+            let (client, info) = (client.to_string().into(), "{}");
+            Arc::new(Publication::visit(0, name.into(), Content::Join, client, info))
+        };
+        join(&mut local, "busy");
+        join(&mut local, "calm");
+        for client in 0..VISITS_MAX + POSTPONED_MAX {
+            local.accept(report("busy", client), None);
+        }
+        assert_eq!(local.postponed, POSTPONED_MAX / 4);
+        assert_eq!(local.unreported, (POSTPONED_MAX - POSTPONED_MAX / 4) as u64);
+        for client in 0..VISITS_MAX + 100 {
+            local.accept(report("calm", client), None);
+        }
+        assert_eq!(local.postponed, POSTPONED_MAX / 4 + 100);
     }
 }

@@ -10,6 +10,7 @@ use super::call::Call;
 
 /// The functions by name.
 pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
+    (c"begin_event", begin_event),
     (c"decide", decide),
     (c"choose_server", choose_server),
     (c"choose_certificate", choose_certificate),
@@ -18,6 +19,13 @@ pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
 ];
 
 natives! {
+    /// (index, generation, place): the handler gets the event at this place of a list.
+    fn begin_event(call) {
+        let id = Id::new(call.id(1), call.id(2));
+        call.host().begin_event(id, call.id(3) as usize);
+        0
+    }
+
     /// (index, generation, decision) -> true; nil and an error: decides about an event.
     fn decide(call) {
         let Some(decision) = call.bytes(3) else { return call.fail("the decision must be a string") };

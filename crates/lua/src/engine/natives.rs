@@ -259,8 +259,10 @@ natives! {
 
     /// (name) -> a fact about the application.
     fn fact(call) {
+        let memory_bytes_max = call.host().memory_bytes_max;
         let facts = &call.host().facts;
         match call.bytes(1) {
+            Some(b"memory_max") => call.push_number(memory_bytes_max as f64),
             Some(b"app") => call.push_bytes(facts.app.as_bytes()),
             Some(b"worker") => call.push_number(f64::from(facts.worker)),
             Some(b"pid") => call.push_number(f64::from(std::process::id())),

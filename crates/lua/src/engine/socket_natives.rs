@@ -18,6 +18,7 @@ pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
     (c"sock_open", sock_open),
     (c"sock_reuse", sock_reuse),
     (c"sock_wait", sock_wait),
+    (c"sock_is_awaited", sock_is_awaited),
     (c"sock_send", sock_send),
     (c"sock_take", sock_take),
     (c"sock_keep", sock_keep),
@@ -79,6 +80,12 @@ natives! {
         }
     }
 
+    /// (index, generation) -> whether a coroutine waits for the socket.
+    fn sock_is_awaited(call) {
+        call.push_boolean(call.host().is_socket_awaited(socket(call)));
+        1
+    }
+
     /// (index, generation, bytes) -> true; nil and an error.
     fn sock_send(call) {
         let data = call.bytes(3).unwrap_or_default();
@@ -89,7 +96,7 @@ natives! {
     fn sock_take(call) {
         let count = call.number(4).unwrap_or(0.0) as usize;
         let portion = match call.id(3) {
-            0 => Portion::Line,
+            0 => Portion::Line(call.number(4).map_or(usize::MAX, |most| most as usize)),
             1 => Portion::Bytes(count),
             2 => Portion::All,
             3 => Portion::Any(count),

@@ -126,7 +126,8 @@ end
 function entries.frame_end(index, generation, request_index, request_generation, code, reason)
   local tunnel = tunnel_of(index, generation, request_index, request_generation)
   P.forget_tunnel(index)
-  if handlers.on_frame_end then handlers.on_frame_end(tunnel, code, reason) end
+  -- Without a code, too many calls wait.
+  if code and handlers.on_frame_end then handlers.on_frame_end(tunnel, code, reason) end
 end
 
 function entries.certificate(index, generation, name, listener, client)
@@ -142,11 +143,17 @@ end
 
 function entries.log(text) handlers.on_log(decode(text)) end
 
--- Events of hubs that need no decision arrive in lists.
-function entries.push(index, generation, hub, kind, fields, text)
+-- Events of hubs that need no decision arrive in lists. `first`: the place of the first event that the handler gets. The event before
+-- it has failed.
+function entries.push(index, generation, hub, kind, fields, text, first)
   local event = decode(text)
-  if event.events then
-    for _, one in ipairs(event.events) do
+  local list = event.events
+  if list then
+    -- Events that fail share the turns with others.
+    if first > 1 then native.sleep(0) end
+    for at = first, #list do
+      native.begin_event(index, generation, at)
+      local one = list[at]
       one.hub, one.type = hub, kind
       handlers.on_push(one)
     end

@@ -71,8 +71,8 @@ function P.decide_frame(index, generation, kind, result, new_kind)
     error("on_frame: the second result must be \"text\" or \"binary\"", 0)
   end
   local ok, err = replace(index, generation, result, new_kind == "text")
-  -- Without a tunnel, the message has no receiver any more.
-  if not ok and native.tunnel_is_open(index, generation) then error("on_frame: " .. err, 0) end
+  -- The original message must not take the place of one that cannot be sent.
+  if not ok then error("on_frame: " .. err, 0) end
 end
 
 return P

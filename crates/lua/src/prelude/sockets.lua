@@ -98,7 +98,7 @@ local function read(self, kind, argument)
     if data ~= "" then
       count = count + 1
       parts[count] = data
-      if kind == BYTES then argument = argument - #data end
+      if kind == BYTES or kind == LINE and argument then argument = argument - #data end
     end
     if is_complete then return count == 1 and parts[1] or concat(parts) end
     if data == "" then
@@ -113,6 +113,18 @@ end
 local function without_cr(line)
   if line and byte(line, #line) == CR then return sub(line, 1, -2) end
   return line
+end
+
+-- A line of up to `most` bytes, without its end. A longer one is the error "line too long".
+function P.receive_line(self, most)
+  local line, err, partial = read(self, LINE, most)
+  if not line then return nil, err, partial end
+  return without_cr(line)
+end
+
+-- Whether a coroutine waits for a socket.
+function P.is_awaited(self)
+  return self[INDEX] ~= nil and native.sock_is_awaited(self[INDEX], self[GENERATION])
 end
 
 -- "*l" (a line, without its end), "*a" (everything up to the end of the connection) or a number of bytes.

@@ -36,14 +36,29 @@ impl Format {
             for range in accept.split(|byte| *byte == b',') {
                 let mut parts = range.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
                 let is_named = parts.next().is_some_and(|known| known.eq_ignore_ascii_case(name));
-                let weight =
-                    parts.find_map(|part| part.strip_prefix(b"q=")).map_or(1000, per_mille);
-                if is_named && weight > 0 && weight >= best.0 {
+                let mut parameters = parts.map(parameter);
+                let is_offered = parameters.clone().all(|(name, value)| format.has(name, value));
+                let weight = parameters.find(|(name, _)| name.eq_ignore_ascii_case(b"q"));
+                let weight = weight.map_or(1000, |(_, weight)| per_mille(weight));
+                if is_named && is_offered && weight > 0 && weight >= best.0 {
                     best = (weight, *format);
                 }
             }
         }
         best.1
+    }
+
+    /// Whether a parameter of a media range admits the format. Only the message and the encoding of Protocol Buffers are compared:
+    /// a client that names another version of a text format can read this one, too.
+    fn has(self, name: &[u8], value: &[u8]) -> bool {
+        let own: &[u8] = match self {
+            Self::Protobuf if name.eq_ignore_ascii_case(b"proto") => {
+                b"io.prometheus.client.MetricFamily"
+            }
+            Self::Protobuf if name.eq_ignore_ascii_case(b"encoding") => b"delimited",
+            Self::Protobuf | Self::OpenMetrics | Self::Prometheus => return true,
+        };
+        value.eq_ignore_ascii_case(own)
     }
 
     /// The content type.
@@ -56,6 +71,14 @@ impl Format {
             }
         }
     }
+}
+
+/// The name and the value of a parameter; the value may be quoted (RFC 9110 section 5.6.6).
+fn parameter(part: &[u8]) -> (&[u8], &[u8]) {
+    let mut halves = part.splitn(2, |byte| *byte == b'=');
+    let (name, value) = (halves.next().unwrap_or_default(), halves.next().unwrap_or_default());
+    let unquoted = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
+    (name, unquoted.unwrap_or(value))
 }
 
 /// A weight such as `0.5` in thousandths; 0 if it is malformed.
@@ -311,6 +334,11 @@ mod tests {
             ("application/openmetrics-text", Format::OpenMetrics),
             ("text/plain, application/openmetrics-text;q=0.9", Format::Prometheus),
             ("application/vnd.google.protobuf;q=0", Format::Prometheus),
+            ("application/vnd.google.protobuf;encoding=\"delimited\"", Format::Protobuf),
+            ("application/vnd.google.protobuf;encoding=compact-text", Format::Prometheus),
+            ("application/vnd.google.protobuf;proto=a.B;q=1,text/plain;q=0.5", Format::Prometheus),
+            ("text/plain;Q=0.1,application/openmetrics-text;q=0.2", Format::OpenMetrics),
+            ("application/openmetrics-text; version=2.0.0", Format::OpenMetrics),
             ("*/*", Format::Prometheus),
             ("", Format::Prometheus),
             (";;q=x,,", Format::Prometheus),

@@ -459,6 +459,12 @@ impl Worker {
         }
     }
 
+    /// Bytes that wait for the client: on its stream, because its windows do not admit them, and in the output of its connection.
+    pub(crate) fn client_pending<R: Reactor>(&self, reactor: &R, to: Requester) -> usize {
+        let of_stream = self.http2_clients.get(to.stream).map_or(0, Http2Stream::pending);
+        of_stream + reactor.output_pending(to.sock)
+    }
+
     /// Suspends a response until the client's output has drained; then the action's `client_drained` is called.
     pub(crate) fn hold_client<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         match to.is_stream() {

@@ -29,7 +29,7 @@ impl Stage {
         self.events.insert(tag, (event, operation));
         let text = |name: &str| arguments[name].as_str().unwrap_or_default();
         let (hub, kind, fields) = (text("hub"), text("kind"), text("fields").as_bytes());
-        let parts = HubEventParts { hub, kind, fields, body: data };
+        let parts = HubEventParts { hub, kind, fields, body: data, first: 1 };
         let verdict = self.vm.hub_event(event, &parts);
         self.note_event(tag, &verdict);
         Ok(())

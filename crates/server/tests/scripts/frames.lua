@@ -1,5 +1,11 @@
 -- The application of simulation/lua_frames.rs: changes messages of forwarded WebSockets as their text says.
 return {
+  -- Sends faster than a client that grants no window can take.
+  on_message = function(client)
+    tide.spawn(function()
+      while client:send(("x"):rep(100000)) do tide.sleep(0.01) end
+    end)
+  end,
   on_request = function(_, response) response:finish(tostring(tide.shared.ends:lpop("ends")) .. "<end>") end,
   on_frame = function(frame, tunnel)
     local text = frame.data
@@ -11,6 +17,15 @@ return {
       return "UPPER"
     elseif text == "bytes" then
       return "\1\2", "binary"
+    elseif text == "invalid" then
+      return "\255", "text"
+    elseif text == "open" then
+      return tostring(tunnel:is_open())
+    elseif text == "many" then
+      tunnel:send("client", ("x"):rep(100000))
+      return false
+    elseif #text > 200000 then
+      tide.sleep(30)
     elseif text == "large" then
       return ("x"):rep(1024 * 1024), "binary"
     elseif text == "reply" then

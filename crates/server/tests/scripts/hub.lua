@@ -31,7 +31,10 @@ function handlers.rpc(event)
 end
 
 function handlers.refresh(event) return event.user ~= "old" and { expire_at = tide.now() + 1000 } end
-function handlers.disconnect() left = left + 1 end
+function handlers.disconnect(event)
+  if event.user == "bad" then error("it fails") end
+  left = left + 1
+end
 function handlers.channel_empty(event) emptied = emptied + #event.channel end
 
 return { on_push = function(event) return handlers[event.type](event) end }

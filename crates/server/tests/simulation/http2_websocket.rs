@@ -61,7 +61,7 @@ fn key() -> Option<MaskKey> {
 }
 
 /// The 101 response to a request, and `rest` after it.
-fn switching(request: &str, rest: &str) -> Vec<u8> {
+pub fn switching(request: &str, rest: &str) -> Vec<u8> {
     let limits = HeadLimits::default();
     let mut storage = FieldStorage::new();
     let decoded = HeadDecoder::default().decode_request(request.as_bytes(), &limits, &mut storage);

@@ -8,7 +8,7 @@ use tidegate_wire::websocket::{
     encode_message, encode_ping,
 };
 
-use crate::http2_websocket::{open_tunnel_at, wait};
+use crate::http2_websocket::{open_tunnel_at, switching, wait};
 use crate::lua_reload::Reloaded;
 use crate::speaker::Speaker;
 use crate::stage::{Stage, assert_status, scene};
@@ -380,8 +380,9 @@ fn stop_closes_a_tunnel_with_a_hook() {
         let close = format!("1001 {}", LEAVES.reason);
         client.expect(stage, &[&close]);
         server.send("late");
+        client.send("open");
         client.close(CloseCode::NORMAL);
-        server.expect(stage, &["1000 bye"]);
+        server.expect(stage, &["false", "1000 bye"]);
         server.close(CloseCode::NORMAL);
         server.peer.finish();
         client.wait_finished(stage);
@@ -505,4 +506,106 @@ fn hook_sees_the_messages_of_a_stream_of_http2() {
         assert_eq!((response.body, response.has_ended, response.reset), (wanted, true, None));
         assert_eq!(next_end(stage), "/ws 1000 bye");
     });
+}
+
+#[test]
+fn message_that_cannot_be_replaced_is_not_forwarded_after_a_close_frame() {
+    scene().listener(LISTENER).run(|stage| {
+        let (mut client, mut server) = open(stage);
+        client.close(CloseCode::NORMAL);
+        server.expect(stage, &["1000 bye"]);
+        server.send("invalid");
+        client.expect(stage, &["1011 "]);
+        server.close(CloseCode::NORMAL);
+        client.wait_finished(stage);
+        client.expect(stage, &[]);
+    });
+}
+
+#[test]
+fn tunnel_does_not_time_out_while_the_hook_waits() {
+    scene().listener(LISTENER).pool("timeouts = { tunnel = \"400ms\" }").run(|stage| {
+        let (mut client, mut server) = open(stage);
+        client.send("sleep");
+        server.expect(stage, &["slept"]);
+        let began = stage.net.now();
+        stage.wait_reset(&server.peer);
+        assert!(stage.net.now().since(began) < Span::from_secs(1), "afterwards it does");
+        client.read();
+        assert_eq!(client.received, [""; 0]);
+    });
+}
+
+#[test]
+fn vm_near_its_memory_limit_ends_the_calls_with_the_largest_messages() {
+    let listener = LISTENER.replace("shared", "memory-max = \"8MiB\"\nshared");
+    scene().listener(&listener).run(|stage| {
+        let (quiet, mut quiet_server) = open(stage);
+        let (waiting, mut waiting_server) = open(stage);
+        let mut bytes = Vec::new();
+        encode_message(&mut bytes, Kind::Binary, &[7; 500_000], Some([1, 2, 3, 4]));
+        let mut large: Vec<_> = (0..20).map(|_| open(stage)).collect();
+        waiting.send("sleep");
+        for (client, _) in &large {
+            let mut sent = 0;
+            while sent < bytes.len() {
+                sent += client.peer.send(&bytes[sent..]);
+                stage.turn();
+            }
+        }
+        waiting_server.expect(stage, &["slept"]);
+        quiet.send("one");
+        quiet_server.expect(stage, &["one"]);
+        let counters = stage.counters();
+        assert_eq!(counters.lua_restarts.load(), 0);
+        let evictions = counters.lua_evictions.load();
+        assert!((5..20).contains(&evictions), "{evictions}");
+        let is_closed = |(client, server): &mut (End, End)| {
+            client.read();
+            server.read();
+            assert_eq!(client.received, server.received);
+            client.received == ["1011 "]
+        };
+        let closed = large.iter_mut().filter_map(|ends| is_closed(ends).then_some(())).count();
+        assert!(closed as u64 > evictions, "{closed}: and those whose calls have failed");
+        assert_eq!(next_end(stage), "/ws 1011 ");
+    });
+}
+
+/// Opens a WebSocket of a client of HTTP/2 that does not read what comes on it.
+fn open_unread(stage: &mut Stage, path: &str) -> (Speaker, u32) {
+    let mut client = Speaker::new(stage);
+    client.hello(stage);
+    let stream = client.connect("websocket", path, false);
+    client.pump(stage.net.now());
+    if path == "/ws" {
+        let origin = stage.accept();
+        let request = stage.receive_until(&origin, "\r\n\r\n");
+        origin.send(&switching(&request, ""));
+    }
+    wait(stage, &mut client, stream, |response| (response.status == 200).then_some(()));
+    client.unread.push(stream);
+    (client, stream)
+}
+
+#[test]
+fn client_of_http_2_that_grants_no_window_is_closed_with_1013() {
+    for path in ["/ws", "/ends"] {
+        scene().listener(&format!("h2c = true\n{LISTENER}")).run(|stage| {
+            let (mut client, stream) = open_unread(stage, path);
+            let mut message = Vec::new();
+            encode_message(&mut message, Kind::Text, b"many", Some([1, 2, 3, 4]));
+            for _ in 0..100 {
+                client.data(stage.net.now(), stream, &message, false);
+                client.pump(stage.net.now());
+                stage.pass(Span::from_millis(20));
+                let held = stage.harness.worker.stream_bytes_held();
+                assert!(held < 1_400_000, "{path}: {held} bytes wait for the client");
+                if stage.counters().lua_slow_clients.load() > 0 {
+                    break;
+                }
+            }
+            assert_eq!(stage.counters().lua_slow_clients.load(), 1, "{path}");
+        });
+    }
 }

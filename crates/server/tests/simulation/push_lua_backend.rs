@@ -137,3 +137,25 @@ fn client_that_leaves_cancels_its_event() {
     assert_eq!(process.sum("push_backend_failures"), 0);
     process.finish(Vec::new());
 }
+
+#[test]
+fn event_whose_handler_fails_does_not_lose_the_others() {
+    let mut process = process();
+    let mut streams = Vec::new();
+    for data in ["{}", "{\"user\":\"bad\"}", "{}", "{}"] {
+        streams.push(connect(&mut process, data, ""));
+        let last = streams.last_mut().expect("a stream");
+        last.wait_for(&mut process, "\"connect\":{");
+    }
+    drop(streams);
+    process.turns(100);
+    let commands = "\n{\"id\":2,\"rpc\":{\"method\":\"counts\"}}";
+    let mut other = connect(&mut process, "{}", commands);
+    other.wait_for(&mut process, "{\"id\":2,\"rpc\":{\"data\":[3,0]}}");
+    let sums =
+        ["lua_failures", "push_lost_events", "push_backend_failures"].map(|of| process.sum(of));
+    assert_eq!(sums, [1, 1, 0]);
+    drop(other);
+    process.turns(50);
+    process.finish(Vec::new());
+}

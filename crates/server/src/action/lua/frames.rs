@@ -136,6 +136,11 @@ impl FrameHook {
         !self.is_closing && self.waiting.as_ref().is_some_and(|held| held.from == from)
     }
 
+    /// Whether a call waits. It has a deadline of its own.
+    pub(in crate::action) fn is_waiting(&self) -> bool {
+        !self.is_closing && self.waiting.is_some()
+    }
+
     /// Whether the client has got a Close frame.
     pub(in crate::action) fn has_told_client(&self) -> bool {
         self.was_told[Side::Client as usize]
@@ -205,6 +210,39 @@ impl Worker {
         self.call_app(reactor, app, "on_frame_end", None, |vm| {
             vm.end_tunnel(handle, code, &reason)
         });
+    }
+
+    /// The tunnels of an application whose calls wait, with their requesters and the sizes of their messages.
+    pub(super) fn waiting_tunnels(&self, app: usize) -> Vec<(Id<Exchange>, Requester, usize)> {
+        let waiting = |(id, exchange): (Id<Exchange>, &Exchange)| {
+            let hook = exchange.frame_hook().filter(|hook| hook.app == app)?;
+            Some((id, exchange.requester, hook.waiting.as_ref()?.data.len()))
+        };
+        self.exchanges.iter().filter_map(waiting).collect()
+    }
+
+    /// Closes a tunnel whose call waits, in order to free the memory of the call. `on_frame_end` runs later.
+    pub(super) fn evict_tunnel<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(hook) = self.frame_hook(id) else { return };
+        hook.waiting = None;
+        let (app, life, handle) = (hook.app, hook.life, hook.handle);
+        if self.lua.apps.is_running(app, life)
+            && let Some(vm) = self.lua.apps.present(app)
+        {
+            vm.cancel_frame(handle);
+        }
+        self.close_frames(reactor, id, Close::new(CloseCode::INTERNAL_ERROR));
+        let Some(hook) = self.frame_hook(id) else { return };
+        // What has arrived is still to be examined: it may include the Close frames of the sides.
+        let is_put_off = core::mem::replace(&mut hook.is_put_off, true);
+        let handle = core::mem::replace(&mut hook.handle, Id::NONE);
+        let (life, close) = (hook.life, hook.close.clone());
+        if !is_put_off {
+            self.lua.put_off_tunnels.push_back(id);
+        }
+        if !handle.is_none() {
+            self.lua.ended_tunnels.push(EndedTunnel { app, life, handle, close });
+        }
     }
 
     /// Closes the tunnels of an application whose VM ends.
@@ -525,7 +563,7 @@ impl Worker {
             }
             Some(CallbackEnd::Done) => {
                 let vm = self.lua.apps.present(app);
-                let decision = vm.map(|vm| vm.take_frame_decision(handle)).unwrap_or_default();
+                let decision = vm.map_or(FrameDecision::Drop, |vm| vm.take_frame_decision(handle));
                 self.forward_message(reactor, id, (from, kind, data), &decision);
             }
             Some(CallbackEnd::Failed(_)) | None => {
@@ -601,7 +639,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.find(id) else { return };
         let (to, up) = (exchange.requester, exchange.attempt.up);
         let (side, pending) = match to_client {
-            true => (Side::Client, reactor.output_pending(to.sock)),
+            true => (Side::Client, self.client_pending(reactor, to)),
             false => (Side::Server, self.request_pending(reactor, up)),
         };
         if pending > QUEUE_BYTES_MAX {
@@ -666,22 +704,26 @@ impl Worker {
         close: Option<Close<'_>>,
     ) {
         self.send_to_side(reactor, id, side, |out, key| encode_close(out, close, key));
-        if let Some(hook) = self.frame_hook(id) {
-            hook.was_told[side as usize] = true;
-            let (app, life, handle) = (hook.app, hook.life, hook.handle);
-            if self.lua.apps.is_running(app, life)
-                && let Some(vm) = self.lua.apps.present(app)
-            {
-                vm.note_tunnel_closing(handle);
-            }
-        }
+        self.note_told(id, side);
     }
 
     /// Tidegate has sent the client a Close frame because of a stop or a reload (`websocket_tunnel.rs`).
     pub(in crate::action) fn note_tunnel_stopped(&mut self, id: Id<Exchange>, close: Close<'_>) {
         if let Some(hook) = self.frame_hook(id) {
             hook.note_close(close.code.get(), close.reason);
-            hook.was_told[Side::Client as usize] = true;
+        }
+        self.note_told(id, Side::Client);
+    }
+
+    /// A side has got a Close frame: `send` of the script fails from now on.
+    fn note_told(&mut self, id: Id<Exchange>, side: Side) {
+        let Some(hook) = self.frame_hook(id) else { return };
+        hook.was_told[side as usize] = true;
+        let (app, life, handle) = (hook.app, hook.life, hook.handle);
+        if self.lua.apps.is_running(app, life)
+            && let Some(vm) = self.lua.apps.present(app)
+        {
+            vm.note_tunnel_closing(handle);
         }
     }
 

@@ -651,7 +651,7 @@ impl Worker {
                 self.note_request_turn(reactor, id_of(tag), Some(&verdict));
             }
             CallbackOwner::Client { tag } => self.note_client_turn(reactor, tag, verdict),
-            CallbackOwner::Event { tag } => self.note_event_turn(tag, Some(&verdict)),
+            CallbackOwner::Event { tag } => self.note_event_turn(reactor, tag, Some(&verdict)),
             CallbackOwner::Tunnel { tag } => self.note_frame_turn(reactor, tag, &verdict),
             CallbackOwner::Hello { tag } => {
                 self.note_choice_turn(reactor, tag, Some(&verdict));

@@ -324,7 +324,7 @@ impl Worker {
         let Some(socket) = self.websockets.sessions.find(websocket) else { return };
         // What the same callback has sent before waits only because the client had no time to read it.
         let is_first = callback == 0 || core::mem::replace(&mut entry.sender, callback) != callback;
-        if is_first && reactor.output_pending(socket.requester().sock) > QUEUE_BYTES_MAX {
+        if is_first && self.client_pending(reactor, socket.requester()) > QUEUE_BYTES_MAX {
             self.accounts.counters.lua_slow_clients.add(1);
             return self.close_lua_client(reactor, client, 1013, "the client does not read");
         }
@@ -342,9 +342,9 @@ impl Worker {
         let Some(entry) = self.lua.clients.find(client) else { return };
         let (app, handle, websocket) = (usize::from(entry.app), entry.handle, entry.websocket);
         let Some(socket) = self.websockets.sessions.find(websocket) else { return };
-        let (to, sock) = (socket.requester(), socket.requester().sock);
+        let to = socket.requester();
         let queued = match self.is_client_blocked(reactor, to) {
-            true => reactor.output_pending(sock),
+            true => self.client_pending(reactor, to),
             false => 0,
         };
         if queued > 0 && !self.is_client_held(to) {

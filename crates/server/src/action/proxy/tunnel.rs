@@ -3,7 +3,7 @@
 //! In: bytes and ends of both sides. Out: the same on the other side.
 //! Never: begins before the server has switched (early bytes of the client wait; RFC 9110 section 7.8).
 //! Limits: a tunnel ends if no byte is transferred in either direction for `timeouts.tunnel`. A byte that a slow
-//! peer takes out of blocked output counts.
+//! peer takes out of blocked output counts, and the time does not pass while a call of `on_frame` waits.
 
 use tidegate_base::Id;
 use tidegate_gate::access::Cause;
@@ -12,6 +12,7 @@ use tidegate_reactor::Reactor;
 use tidegate_wire::message::ResponseHead;
 
 use crate::action::Running;
+use crate::action::lua::frames::FrameHook;
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::action::proxy::websocket_tunnel::TunnelFrames;
 use crate::answer::Switch;
@@ -229,6 +230,11 @@ impl Worker {
             let at = ends_at.map_or(at, |end| end.min(at));
             self.set_action_deadline(reactor, to, at);
             return self.set_server_deadline(reactor, up, at);
+        }
+        let exchange = self.exchanges.get(id);
+        if exchange.and_then(Exchange::frame_hook).is_some_and(FrameHook::is_waiting) {
+            // Tidegate itself reads nothing meanwhile.
+            return self.arm_tunnel(reactor, id);
         }
         self.accounts.counters.tunnel_timeouts.add(1);
         self.blame(to, Cause::ClientTimeout, "timed out: the tunnel was idle");

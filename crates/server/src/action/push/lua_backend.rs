@@ -2,10 +2,10 @@
 //! In: events (`backend.rs`); decisions and ends of `on_push`. Out: calls of `on_push`; decisions.
 //! Never: decides what a decision means (`tidegate_push::client::backend_requests` does).
 //! Limits: those of `backend.rs` for events that wait, with `timeout` for each, and the budgets of callbacks. Callbacks run in
-//! their share of a turn.
+//! their share of a turn. If `on_push` fails for an event of a list, the next ones follow in a later turn.
 //! Invariant: each event that a VM keeps has an entry in `LuaState::events`, and the reverse, between two callbacks.
 
-use tidegate_base::Id;
+use tidegate_base::{Id, Span};
 use tidegate_config::model::{BackendEvent, PushBackend};
 use tidegate_lua::{CallbackEnd, Handler, HubEventId, HubEventParts};
 use tidegate_push::backend::Failure;
@@ -26,6 +26,21 @@ pub(crate) struct LuaEvent {
     call: HubCall,
     /// Maximum size of the decision in bytes.
     reply_bytes_max: usize,
+    /// The list of events, if it is one: events without a decision.
+    list: Option<Box<EventList>>,
+}
+
+/// Events without a decision.
+#[derive(Debug)]
+struct EventList {
+    /// The name of the hub.
+    hub: String,
+    /// The kind of the events.
+    kind: &'static str,
+    /// The events, as JSON.
+    body: Vec<u8>,
+    /// The time for each event.
+    timeout: Span,
 }
 
 impl LuaEvent {
@@ -53,12 +68,15 @@ impl Worker {
         let vm = self.lua.apps.vm(app, now, seconds).filter(|vm| vm.has(Handler::Push));
         let vm = vm.ok_or(Failure::Down)?;
         let reply_bytes_max = backend.reply_bytes_max;
-        let entry = LuaEvent { app: app as u16, handle: Id::NONE, call, reply_bytes_max };
+        let (kind, timeout) = (event.script_name(), backend.timeout);
+        let list = || EventList { hub: hub.to_owned(), kind, body: body.to_vec(), timeout };
+        let list = matches!(call, HubCall::Notices(..)).then(|| Box::new(list()));
+        let entry = LuaEvent { app: app as u16, handle: Id::NONE, call, reply_bytes_max, list };
         let Ok(id) = self.lua.events.insert(entry) else {
             self.accounts.counters.push_backend_refused.add(1);
             return Err(Failure::Busy);
         };
-        let by = now.after(backend.timeout);
+        let by = now.after(timeout);
         let handle = vm.open_event(tag_of(id), by);
         let (Some(handle), Some(entry)) = (handle, self.lua.events.get_mut(id)) else {
             self.lua.events.remove(id);
@@ -68,19 +86,50 @@ impl Worker {
         entry.handle = handle;
         self.accounts.counters.push_backend_calls.add(1);
         keep(&mut self.push.backend, CallId::Lua(id));
-        let parts = HubEventParts { hub, kind: event.script_name(), fields, body };
+        let parts = HubEventParts { hub, kind, fields, body, first: 1 };
         let verdict =
             self.call_app(reactor, app, "on_push", None, |vm| vm.hub_event(handle, &parts));
-        self.note_event_turn(tag_of(id), verdict.as_ref());
+        self.note_event_turn(reactor, tag_of(id), verdict.as_ref());
         Ok(())
     }
 
     /// `on_push` has ended or waits. If it has decided, `take_lua_decision` has taken the decision.
-    pub(in crate::action) fn note_event_turn(&mut self, tag: u64, verdict: Option<&CallbackEnd>) {
+    pub(in crate::action) fn note_event_turn<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        tag: u64,
+        verdict: Option<&CallbackEnd>,
+    ) {
+        let id = id_of(tag);
         match verdict {
             Some(CallbackEnd::Waiting | CallbackEnd::Done) => {}
-            Some(CallbackEnd::Failed(_)) | None => self.fail_event(id_of(tag)),
+            Some(CallbackEnd::Failed(_)) if self.continue_list(reactor, id) => {}
+            Some(CallbackEnd::Failed(_)) | None => self.fail_event(id),
         }
+    }
+
+    /// `on_push` has failed for an event of a list: continues with the next event, in a later turn. Returns false if there was no
+    /// list, or if the list cannot be continued.
+    fn continue_list<R: Reactor>(&mut self, reactor: &mut R, id: Id<LuaEvent>) -> bool {
+        let Some(event) = self.lua.events.get_mut(id) else { return false };
+        let app = usize::from(event.app);
+        let Some(list) = event.list.take() else { return false };
+        let (now, seconds) = (reactor.now(), reactor.unix_seconds());
+        let Some(vm) = self.lua.apps.vm(app, now, seconds) else { return false };
+        let failed = vm.failed_place();
+        let handle = (failed > 0).then(|| vm.open_event(tag_of(id), now.after(list.timeout)));
+        let Some(handle) = handle.flatten() else { return false };
+        event.handle = handle;
+        self.accounts.counters.push_lost_events.add(1);
+        let EventList { hub, kind, body, .. } = &*list;
+        let parts = HubEventParts { hub, kind, fields: b"", body, first: failed + 1 };
+        // It begins with a wait.
+        let verdict =
+            self.call_app(reactor, app, "on_push", None, |vm| vm.hub_event(handle, &parts));
+        if let Some(event) = self.lua.events.get_mut(id) {
+            event.list = Some(list);
+        }
+        matches!(verdict, Some(CallbackEnd::Waiting | CallbackEnd::Done))
     }
 
     /// Carries out `Effect::Decide`.

@@ -126,6 +126,11 @@ impl Http2Stream {
         !self.output.is_empty() || !self.response_trailers.is_empty()
     }
 
+    /// Bytes that wait for the client.
+    pub(in crate::carrier) fn pending(&self) -> usize {
+        self.output.len()
+    }
+
     /// Bytes that wait for the action or for the client.
     pub(super) fn held_bytes(&self) -> usize {
         self.input.len() + self.output.len()
