@@ -116,8 +116,10 @@ pub struct Outcome {
     pub saturated: Vec<String>,
     /// Reasons why other users of the host delayed the client; empty if the client ran undisturbed.
     pub disturbed: Vec<String>,
+    /// Reasons why requests of the plan were not sent although the client had time; empty if there were none.
+    pub blocked: Vec<String>,
     /// When the last response arrived, since the start, if the server was silent from then to the end of the
-    /// run (`SILENCE_MIN` or longer).
+    /// run (`SILENCE_MIN` or longer; less if it also refused connections).
     pub silent_since: Option<Duration>,
     /// Figures over time: a point for each second, or more in a short run.
     pub points: Vec<Point>,
@@ -163,6 +165,7 @@ impl Outcome {
             Verdict::new(&self.tally, &self.threads, self.reference.as_ref(), self.silent_since);
         self.saturated = verdict.saturated;
         self.disturbed = verdict.disturbed;
+        self.blocked = verdict.blocked;
         let offset = self.points.last().map_or(0.0, |point| point.at_s);
         self.points
             .extend(other.points.iter().map(|point| Point { at_s: point.at_s + offset, ..*point }));
@@ -200,12 +203,12 @@ pub struct Point {
     pub rate_per_s: f64,
     /// Failures per second.
     pub errors_per_s: f64,
-    /// Median latency, µs.
-    pub p50_us: f64,
+    /// Median latency, µs; like the other percentiles `None` if there are too few responses for it.
+    pub p50_us: Option<f64>,
     /// 99th percentile of the latency, µs.
-    pub p99_us: f64,
+    pub p99_us: Option<f64>,
     /// 99.9th percentile of the latency, µs.
-    pub p99_9_us: f64,
+    pub p99_9_us: Option<f64>,
     /// Largest latency, µs.
     pub max_us: f64,
 }
@@ -361,6 +364,8 @@ struct Monitor<'a> {
     ticked: Duration,
     /// End of the last interval with a response, since the start.
     responded: Duration,
+    /// After the last response, an interval had failures, and at its end no connection was open.
+    is_down: bool,
     /// The points of the curves so far.
     points: Vec<Point>,
     /// The first error has ended the run.
@@ -379,6 +384,7 @@ impl<'a> Monitor<'a> {
             second_began: Duration::ZERO,
             ticked: Duration::ZERO,
             responded: Duration::ZERO,
+            is_down: false,
             points: Vec::new(),
             had_fatal_error: false,
         }
@@ -476,7 +482,9 @@ impl<'a> Monitor<'a> {
         }
         let over = now - core::mem::replace(&mut self.ticked, now);
         if interval.requests > 0 {
-            self.responded = now;
+            (self.responded, self.is_down) = (now, false);
+        } else if interval.errors > 0 && interval.connections == 0 {
+            self.is_down = true;
         }
         self.second.add(&interval);
         self.second.connections = interval.connections;
@@ -514,8 +522,10 @@ impl<'a> Monitor<'a> {
         let longest = Duration::from_secs_f64(tally.latency.max_us() / 1e6);
         let silence_max = (longest * SILENCE_FACTOR).min(self.job.plan.timeout);
         let hangs = tally.unanswered > 0 && silence >= silence_max;
-        let is_gone =
-            tally.requests > 0 && !was_stopped && silence >= SILENCE_MIN && (failed || hangs);
+        // A server that refuses connections does not only pause.
+        let refuses = errors.connect > 0 && self.is_down;
+        let is_silent = refuses || silence >= SILENCE_MIN && (failed || hangs);
+        let is_gone = tally.requests > 0 && !was_stopped && is_silent;
         is_gone.then_some(self.responded)
     }
 
@@ -557,6 +567,7 @@ impl<'a> Monitor<'a> {
             server_busy,
             saturated: verdict.saturated,
             disturbed: verdict.disturbed,
+            blocked: verdict.blocked,
             silent_since,
             points: self.points,
             was_stopped,
@@ -573,9 +584,9 @@ impl Point {
             at_s: at.as_secs_f64(),
             rate_per_s: interval.requests as f64 / seconds,
             errors_per_s: interval.errors as f64 / seconds,
-            p50_us: interval.latency.percentile_us(50.0),
-            p99_us: interval.latency.percentile_us(99.0),
-            p99_9_us: interval.latency.percentile_us(99.9),
+            p50_us: interval.latency.reportable_us(50.0),
+            p99_us: interval.latency.reportable_us(99.0),
+            p99_9_us: interval.latency.reportable_us(99.9),
             max_us: interval.latency.max_us(),
         }
     }

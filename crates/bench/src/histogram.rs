@@ -19,6 +19,23 @@ pub const PERCENTILES: [(&str, f64); 7] = [
     ("p99_9999", 99.9999),
 ];
 
+/// The percentiles of the comparisons' tables.
+pub(crate) const COMPARED: [f64; 3] = [50.0, 99.0, 99.9];
+
+/// Whether `count` samples are enough to report this percentile, i.e. with 95 % confidence at least one sample
+/// exceeds it; with fewer, the figure would only repeat the maximum. The median needs 5 samples, p99 299,
+/// p99.9 2,995. The maximum (percentile 100) needs one sample.
+#[must_use]
+pub fn carries(count: u64, percent: f64) -> bool {
+    const CONFIDENCE: f64 = 0.95;
+    if percent >= 100.0 {
+        return count > 0;
+    }
+    // The chance that none of `count` independent times exceeds the percentile.
+    let none_above = (percent / 100.0).powf(count as f64);
+    count > 0 && none_above <= 1.0 - CONFIDENCE
+}
+
 /// Times of one kind.
 #[derive(Clone, Debug)]
 pub struct Times {
@@ -77,19 +94,10 @@ impl Times {
         self.histogram.value_at_quantile(percent / 100.0) as f64 / 1000.0
     }
 
-    /// Whether there are enough samples to report this percentile, i.e. with 95 % confidence at least one sample
-    /// exceeds it; with fewer, the figure would only repeat the maximum. The median needs 5 samples, p99 299,
-    /// p99.9 2,995. The maximum (percentile 100) needs one sample.
+    /// Whether there are enough samples to report this percentile.
     #[must_use]
     pub fn carries(&self, percent: f64) -> bool {
-        const CONFIDENCE: f64 = 0.95;
-        let count = self.count();
-        if percent >= 100.0 {
-            return count > 0;
-        }
-        // The chance that none of `count` independent times exceeds the percentile.
-        let none_above = (percent / 100.0).powf(count as f64);
-        count > 0 && none_above <= 1.0 - CONFIDENCE
+        carries(self.count(), percent)
     }
 
     /// The percentile in microseconds, if there are enough samples to report it.
@@ -123,18 +131,17 @@ impl Times {
         if self.histogram.is_empty() { 0.0 } else { self.histogram.mean() / 1000.0 }
     }
 
-    /// Points of the percentile curve as percent and microseconds, closer together towards 100 %.
+    /// Points of the percentile curve as percent and microseconds, closer together towards 100 %: the percentiles that
+    /// there are enough samples for, and the maximum.
     #[must_use]
     pub fn curve(&self) -> Vec<(f64, f64)> {
         let mut points = Vec::new();
         // Ten points for each halving of the fraction above the percentile: 50 %, 75 %, 87.5 % ...
         for step in 0..=220 {
             let above = 0.5_f64.powf(f64::from(step) / 10.0);
-            if self.count() as f64 * above < 0.5 {
-                break;
-            }
             let percent = 100.0 * (1.0 - above);
-            points.push((percent, self.percentile_us(percent)));
+            let Some(micros) = self.reportable_us(percent) else { break };
+            points.push((percent, micros));
         }
         points.push((100.0, self.max_us()));
         points
@@ -171,6 +178,21 @@ mod tests {
             assert!((left.percentile_us(percent) - all.percentile_us(percent)).abs() < 1e-9);
         }
         assert!((left.percentile_us(50.0) - 500.0).abs() < 0.5);
+    }
+
+    #[test]
+    fn curve_ends_where_the_samples_end() {
+        for (count, last, first_beyond) in [(299, 99.0, 99.1), (2995, 99.9, 99.95), (1, 0.0, 0.1)] {
+            let mut times = Times::fine();
+            for micros in 1..=count {
+                times.record(Duration::from_micros(micros));
+            }
+            let curve = times.curve();
+            let (maximum, percentiles) = curve.split_last().unwrap();
+            assert!((maximum.0 - 100.0).abs() < f64::EPSILON, "{count}: {maximum:?}");
+            let end = percentiles.last().unwrap().0;
+            assert!(end > last - 0.1 && end < first_beyond, "{count}: ends at {end}");
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Detects causes other than the server that affected the figures of a run: a client that was too slow, or a
-//! host that gave the client too little CPU time.
+//! Detects causes other than the server's speed that affected the figures of a run: a client that was too slow, a host that
+//! gave the client too little CPU time, or a plan that the server could not follow.
 //! In: the counts and the times that the client's threads used. Out: sentences for the report.
 //! Never: blames the client for the time that other programs or the hypervisor took from it.
 
@@ -28,19 +28,23 @@ pub(crate) struct Verdict {
     pub(crate) saturated: Vec<String>,
     /// Reasons why other users of the host delayed the client.
     pub(crate) disturbed: Vec<String>,
+    /// Reasons why requests of the plan were not sent although the client had time.
+    pub(crate) blocked: Vec<String>,
 }
 
 impl Verdict {
     /// A late send is the client's fault if its thread was busy. A thread that was ready but waited for its
     /// CPU, or that was late although it was mostly idle, was delayed by other programs or by the hypervisor.
-    /// If the server stopped responding, unsent requests are attributed to the server.
+    /// If the server stopped responding, unsent requests are attributed to the server. Requests that a mostly idle client
+    /// did not send waited for a connection.
     pub(crate) fn new(
         tally: &Tally,
         threads: &[ThreadUse],
         reference: Option<&Tally>,
         silent_since: Option<Duration>,
     ) -> Self {
-        let mut verdict = Self { saturated: Vec::new(), disturbed: Vec::new() };
+        let mut verdict =
+            Self { saturated: Vec::new(), disturbed: Vec::new(), blocked: Vec::new() };
         for (number, thread) in threads.iter().enumerate() {
             let (busy, delayed) = (thread.busy(), thread.delayed());
             if busy > BUSY_MAX {
@@ -77,11 +81,15 @@ impl Verdict {
         }
         let planned = tally.issued + tally.unsent;
         if silent_since.is_none() && tally.unsent as f64 > UNSENT_MAX * planned as f64 {
-            verdict.saturated.push(format!(
-                "{} of {planned} planned requests were never sent because no connection was free: use more \
-                 --connections or a lower --rate",
-                tally.unsent
-            ));
+            let words = format!("{} of {planned} planned requests were never sent", tally.unsent);
+            if busiest > BUSY_LATE_MIN {
+                let busy = busiest * 100.0;
+                verdict.saturated.push(format!("{words} while a thread was busy {busy:.0} %"));
+            } else {
+                verdict
+                    .blocked
+                    .push(format!("{words} because all connections waited for the server"));
+            }
         }
         verdict
     }
@@ -108,19 +116,20 @@ mod tests {
 
     #[test]
     fn unsent_requests_are_reported_above_one_percent() {
-        let verdict = |issued, unsent, silent_since| {
+        let verdict = |issued, unsent, busy, silent_since| {
             let tally = Tally { issued, unsent, ..Tally::default() };
-            Verdict::new(&tally, &[], None, silent_since).saturated
+            let verdict = Verdict::new(&tally, &[thread(busy, 0.0)], None, silent_since);
+            (verdict.saturated, verdict.blocked)
         };
-        assert_eq!(verdict(10_000, 0, None), [""; 0]);
-        assert_eq!(verdict(10_000, 3, None), [""; 0]);
-        let words = verdict(9000, 1000, None);
-        assert!(
-            words[0].starts_with("1000 of 10000 planned requests were never sent"),
-            "{words:?}"
-        );
+        assert_eq!(verdict(10_000, 0, 0.02, None), (vec![], vec![]));
+        assert_eq!(verdict(10_000, 3, 0.02, None), (vec![], vec![]));
+        let words = "1000 of 10000 planned requests were never sent";
+        let waited = format!("{words} because all connections waited for the server");
+        assert_eq!(verdict(9000, 1000, 0.02, None), (vec![], vec![waited]));
+        let busy = format!("{words} while a thread was busy 90 %");
+        assert_eq!(verdict(9000, 1000, 0.90, None), (vec![busy], vec![]));
         let gone = Some(Duration::from_millis(1500));
-        assert_eq!(verdict(9000, 1000, gone), [""; 0], "the server is to blame");
+        assert_eq!(verdict(9000, 1000, 0.02, gone), (vec![], vec![]), "the server is to blame");
     }
 
     #[test]

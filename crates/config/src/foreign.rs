@@ -30,7 +30,7 @@ pub(crate) const TRUSTED_HELP: &str = "write trusted = [\"10.0.0.0/8\"] in the [
 pub(crate) const ALLOW_HELP: &str =
     "write allow = [\"10.0.0.0/8\"] or deny = [...] in a [[route]] for a 403 response";
 
-const TLS_HELP: &str = "write tls = { certificates = [{ cert = \"site.pem\", key = \"site.key\" }] } in the [[listener]]";
+pub(crate) const TLS_HELP: &str = "write tls = { certificates = [{ cert = \"site.pem\", key = \"site.key\" }] } in the [[listener]]";
 pub(crate) const FILES_HELP: &str = "not in this version: Tidegate serves no files; write proxy = \"NAME\" with the pool of a file server";
 pub(crate) const RATE_HELP: &str =
     "write rate = { limit = \"100/10s\", burst = 20 } in a [[route]]";

@@ -131,6 +131,7 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
         reuse.set_duration("idle-timeout", &mut pool.reuse.idle_timeout, notes);
         reuse.set_flag("after-body", &mut pool.reuse.after_body, notes);
         reuse.set_flag("after-unexpected-body", &mut pool.reuse.after_unexpected_body, notes);
+        reuse.set_flag("after-chunked-body", &mut pool.reuse.after_chunked_body, notes);
         reuse.set_word("unretriable", &mut pool.reuse.unretriable, notes);
         reuse.set_bound("requests-max", &mut pool.reuse.requests_max, notes);
     }

@@ -34,7 +34,7 @@ const USAGE: u8 = 2;
 
 /// HTTP reverse proxy and load balancer, with a load generator and a host advisor
 #[derive(Parser, Debug)]
-#[command(name = "tidegate", version, arg_required_else_help = true)]
+#[command(name = "tidegate", version, arg_required_else_help = true, max_term_width = 80)]
 struct CommandLine {
     #[command(subcommand)]
     command: Command,

@@ -265,6 +265,32 @@ fn usage_errors_have_exit_code_2_and_the_schema_goes_to_stdout() {
 }
 
 /// Connects as soon as the socket exists; fails if the server exits first.
+/// Goal: the help of each command fits a terminal of 80 columns. Method: the commands are read from the help itself.
+#[test]
+fn help_fits_eighty_columns() {
+    let mut commands = vec![Vec::<String>::new()];
+    let mut seen = 0;
+    while let Some(words) = commands.pop() {
+        let mut arguments: Vec<&str> = words.iter().map(String::as_str).collect();
+        arguments.push("--help");
+        let output = tidegate(&arguments);
+        assert_eq!(output.status.code(), Some(0), "{words:?}");
+        let help = text(&output.stdout);
+        seen += 1;
+        let mut is_list = false;
+        for line in help.lines() {
+            assert!(line.chars().count() <= 80, "{words:?}: {line}");
+            is_list = line == "Commands:" || is_list && !line.is_empty();
+            let name = line.strip_prefix("  ").filter(|rest| is_list && !rest.starts_with(' '));
+            let name = name.and_then(|rest| rest.split_whitespace().next());
+            if let Some(name) = name.filter(|name| *name != "help") {
+                commands.push([&words[..], &[name.to_owned()]].concat());
+            }
+        }
+    }
+    assert!(seen > 15, "the help of {seen} commands was read");
+}
+
 fn connect(path: &str, server: &mut Child) -> UnixStream {
     loop {
         if let Ok(stream) = UnixStream::connect(path) {

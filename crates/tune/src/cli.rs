@@ -273,19 +273,18 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
     already_good.retain(|entry| !in_place.iter().any(|(other, _)| other.item.id == entry.item.id));
     let mut out = io::stdout().lock();
     for entry in &already_good {
-        writeln!(out, "{}: already good ({})", entry.item.id, entry.finding.found)?;
+        put(&mut out, "", &format!("{}: already good ({})", entry.item.id, entry.finding.found))?;
     }
     for line in &refused {
-        writeln!(out, "{line}")?;
+        put(&mut out, "", line)?;
     }
     let trades = trades_left_out(&report, args);
     if !trades.is_empty() {
         let body = format!("{}.", trades.join(", "));
-        let mut text = String::new();
-        wrapped(&mut text, "Left out because they are trade-offs: ", 2, &body);
+        put(&mut out, "Left out because they are trade-offs: ", &body)?;
         writeln!(
             out,
-            "{text}To apply an item, name it; `tidegate tune check` describes each trade-off.\n"
+            "To apply an item, name it; `tidegate tune check` describes each trade-off.\n"
         )?;
     }
     if chosen.is_empty() && in_place.is_empty() {
@@ -300,11 +299,10 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
         for (entry, actions) in &in_place {
             show(&mut out, &host, entry, actions)?;
         }
-        writeln!(
-            out,
-            "\nNothing was changed. To make these changes, add --yes. This command restores the\nprevious values: {}",
-            undo_command(args.state.as_deref(), args.workload.root())
-        )?;
+        writeln!(out)?;
+        let command = undo_command(args.state.as_deref(), args.workload.root());
+        let words = "Nothing was changed. To make these changes, add --yes. This command restores the previous values:";
+        put(&mut out, "", &format!("{words} {command}"))?;
         return Ok(DONE);
     }
     let mut journal = Journal::open(&state).map_err(io::Error::other)?;
@@ -322,7 +320,8 @@ fn run_apply(args: &ApplyArgs) -> io::Result<u8> {
         writeln!(out, "\nNothing was changed.")?;
     } else {
         let command = undo_command(args.state.as_deref(), args.workload.root());
-        writeln!(out, "\n`{command}` restores the previous values.")?;
+        writeln!(out)?;
+        put(&mut out, "", &format!("`{command}` restores the previous values."))?;
     }
     Ok(if failed || !refused.is_empty() { LEFT_OVER } else { DONE })
 }
@@ -352,11 +351,9 @@ impl<W: Write> Applier<'_, W> {
         let finding = detect(item, self.host, &report.workload, &report.environment);
         let entry = Entry { item, finding };
         if entry.finding.state != State::Costs {
-            return writeln!(
-                self.out,
-                "{}: already good after the preceding changes: {}",
-                item.id, entry.finding.found
-            );
+            let found = &entry.finding.found;
+            let words = format!("{}: already good after the preceding changes: {found}", item.id);
+            return put(self.out, "", &words);
         }
         let actions = actions_of(self.host, &entry, persist, self.out)?;
         self.apply(&entry, &actions)
@@ -369,7 +366,7 @@ impl<W: Write> Applier<'_, W> {
             Ok(done) => writeln!(self.out, "  done: {done} changes"),
             Err(error) => {
                 self.failed = true;
-                writeln!(self.out, "  failed: {error}")
+                put(self.out, "  ", &format!("failed: {error}"))
             }
         }
     }
@@ -404,7 +401,7 @@ struct Choice<'a> {
     chosen: Vec<&'a Entry>,
     /// Named entries that need no change.
     already_good: Vec<&'a Entry>,
-    /// A message for each named entry that cannot be applied.
+    /// A message for each entry that the user named, itself or by its group, and that cannot be applied.
     refused: Vec<String>,
 }
 
@@ -426,6 +423,15 @@ fn choose<'a>(report: &'a Report, args: &ApplyArgs) -> Choice<'a> {
             (State::Skipped(reason) | State::Blocked(reason), _) if named => {
                 refused.push(format!("{id}: cannot be applied: {reason}"));
             }
+            // Before the risk: accepting it would change nothing.
+            (State::Costs, _) if nothing_to_do => {
+                if named || in_group {
+                    refused.push(format!(
+                        "{id}: must be changed by hand: {}",
+                        entry.finding.advice.join("; ")
+                    ));
+                }
+            }
             (State::Costs, Risk::SecurityTrade) if !accepted && (named || in_group) => refused
                 .push(format!(
                     "{id}: refused, because it is a security trade-off. {} To apply it anyway, add \
@@ -434,11 +440,7 @@ fn choose<'a>(report: &'a Report, args: &ApplyArgs) -> Choice<'a> {
                 )),
             (State::Costs, Risk::SecurityTrade) if !accepted => {}
             (State::Costs, Risk::Trade) if args.items.is_empty() => {}
-            (State::Costs, _) if nothing_to_do && named => refused.push(format!(
-                "{id}: must be changed by hand: {}",
-                entry.finding.advice.join("; ")
-            )),
-            (State::Costs, _) if !nothing_to_do => chosen.push(entry),
+            (State::Costs, _) => chosen.push(entry),
             _ => {}
         }
     }
@@ -471,6 +473,14 @@ fn trades_left_out(report: &Report, args: &ApplyArgs) -> Vec<&'static str> {
     report.entries.iter().filter(is_left_out).map(|entry| entry.item.id).collect()
 }
 
+/// Writes `body` after `lead` in lines of 80 columns; lines after the first are indented further.
+fn put(out: &mut impl Write, lead: &str, body: &str) -> io::Result<()> {
+    let mut text = String::new();
+    let spaces = lead.chars().take_while(|&letter| letter == ' ').count();
+    wrapped(&mut text, lead, spaces + 2, body);
+    out.write_all(text.as_bytes())
+}
+
 fn actions_of(
     host: &Host,
     entry: &Entry,
@@ -487,17 +497,22 @@ fn actions_of(
             more => format!(" (and {more} more)"),
         };
         if let Some(command) = not_kept.first() {
-            writeln!(out, "{}: not kept after a reboot: {command}{more}", entry.item.id)?;
+            let words = format!("{}: not kept after a reboot: {command}{more}", entry.item.id);
+            put(out, "", &words)?;
         }
     }
     Ok(actions)
 }
 
 fn show(out: &mut impl Write, host: &Host, entry: &Entry, actions: &[Action]) -> io::Result<()> {
-    writeln!(out, "{}: {}", entry.item.id, entry.finding.found)?;
+    put(out, "", &format!("{}: {}", entry.item.id, entry.finding.found))?;
     let saved = actions.iter().filter(|action| !action.acts()).count();
     if saved > 0 {
-        writeln!(out, "  saved first: {saved} settings that the driver may change with it")?;
+        put(
+            out,
+            "  ",
+            &format!("saved first: {saved} settings that the driver may change with it"),
+        )?;
     }
     for action in actions.iter().filter(|action| action.acts()) {
         let before = match action.state(host) {
@@ -508,7 +523,7 @@ fn show(out: &mut impl Write, host: &Host, entry: &Entry, actions: &[Action]) ->
             }
             Err(error) => error.to_string(),
         };
-        writeln!(out, "  {}    ({before})", action.command_text())?;
+        put(out, "  ", &format!("{} ({before})", action.command_text()))?;
         if let Action::File { text, .. } = action {
             for line in text.lines() {
                 writeln!(out, "    | {line}")?;
@@ -526,7 +541,7 @@ fn run_undo(args: &UndoArgs) -> io::Result<u8> {
     let state = state_folder(args.state.as_deref(), &host);
     let mut out = io::stdout().lock();
     if !journal::exists(&state).map_err(io::Error::other)? {
-        writeln!(out, "Nothing to undo: {} contains no changes.", state.display())?;
+        put(&mut out, "", &format!("Nothing to undo: {} contains no changes.", state.display()))?;
         return Ok(DONE);
     }
     let mut journal = Journal::open(&state).map_err(io::Error::other)?;
@@ -548,7 +563,7 @@ fn run_undo(args: &UndoArgs) -> io::Result<u8> {
                 )
             }
         };
-        writeln!(out, "{}: {target}: {line}", undone.step.item)?;
+        put(&mut out, "", &format!("{}: {target}: {line}", undone.step.item))?;
         if undone.is_left() {
             left += 1;
             if args.forget {
@@ -565,11 +580,11 @@ fn run_undo(args: &UndoArgs) -> io::Result<u8> {
         writeln!(out, "Changes left as they are and removed from the journal: {left}.")?;
         return Ok(DONE);
     }
-    writeln!(
-        out,
-        "Changes not undone: {left}. To keep these values and remove them from the journal: {} --forget",
-        undo_command(args.state.as_deref(), args.root.as_deref())
-    )?;
+    let command = undo_command(args.state.as_deref(), args.root.as_deref());
+    let words = format!(
+        "Changes not undone: {left}. To keep these values and remove them from the journal:"
+    );
+    put(&mut out, "", &format!("{words} {command} --forget"))?;
     Ok(LEFT_OVER)
 }
 

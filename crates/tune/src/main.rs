@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use tidegate_tune::cli::{Args, run};
 
 #[derive(Parser)]
+#[command(max_term_width = 80)]
 struct Line {
     #[command(flatten)]
     args: Args,

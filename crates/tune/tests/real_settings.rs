@@ -10,6 +10,8 @@ use tidegate_testing::{command, run};
 use tidegate_tune::action::Action;
 use tidegate_tune::apply::apply;
 use tidegate_tune::host::Host;
+use tidegate_tune::item::Group;
+use tidegate_tune::items;
 use tidegate_tune::journal::Journal;
 use tidegate_tune::undo::{UndoResult, undo};
 
@@ -23,10 +25,16 @@ fn in_namespace(script: &str, state: &Scratch) -> Output {
     run(command.args([flags, "sh", "-euc", script]).env("TUNE", TUNE).env("STATE", &state.0))
 }
 
+/// The output without its line breaks.
+fn flat(output: &[u8]) -> String {
+    let text = String::from_utf8_lossy(output);
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 fn passes(script: &str) -> String {
     let state = Scratch::new();
     let output = in_namespace(script, &state);
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = flat(&output.stdout);
     assert!(
         output.status.success(),
         "{script}\n{text}\n{}",
@@ -130,7 +138,7 @@ fn apply_without_yes_changes_nothing() {
         cmp $STATE/before $STATE/after
         ! test -e $STATE/journal"
     ));
-    assert!(text.contains("sysctl -w net.core.somaxconn=4096    (now 99)"), "{text}");
+    assert!(text.contains("sysctl -w net.core.somaxconn=4096 (now 99)"), "{text}");
     assert!(text.contains("Nothing was changed."), "{text}");
 }
 
@@ -159,7 +167,7 @@ fn security_trade_off_requires_accept_risk() {
         let mut command = command(TUNE);
         command.args(["apply", "--root"]).arg(&tree.0).arg("--state").arg(&state.0);
         let output = run(command.args(words));
-        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+        (output.status.code(), flat(&output.stdout))
     };
     let (code, text) = apply(&["syscall-audit"]);
     assert_eq!(code, Some(1));
@@ -171,6 +179,63 @@ fn security_trade_off_requires_accept_risk() {
     assert!(text.contains("auditctl -a never,task"), "{text}");
     let (code, _) = apply(&["no-such-item"]);
     assert_eq!(code, Some(2));
+}
+
+#[test]
+fn item_to_change_by_hand_is_not_offered_for_its_risk() {
+    let state = Scratch::new();
+    let apply = |host: &Scratch, words: &[&str]| {
+        let mut command = command(TUNE);
+        command.args(["apply", "--root"]).arg(&host.0).arg("--state").arg(&state.0);
+        let output = run(command.args(words));
+        (output.status.code(), flat(&output.stdout))
+    };
+    let tree = Scratch::of_host("ena-vm");
+    let by_hand = "cpu-mitigations: must be changed by hand: ";
+    for words in
+        [&["cpu-mitigations"][..], &["cpu-mitigations", "--accept-risk", "cpu-mitigations"]]
+    {
+        let (code, text) = apply(&tree, words);
+        assert_eq!(code, Some(1), "{text}");
+        assert!(text.contains(by_hand) && !text.contains("--accept-risk"), "{text}");
+    }
+    // By the name of a group, too.
+    let (code, text) = apply(&tree, &["cpu"]);
+    assert!(code == Some(1) && text.contains(by_hand), "{text}");
+    // Without a name, items that need the user are left out.
+    let (code, text) = apply(&tree, &[]);
+    assert!(code == Some(0) && !text.contains("by hand"), "{text}");
+}
+
+#[test]
+fn output_of_apply_and_undo_fits_eighty_columns() {
+    for name in ["laptop", "ena-vm", "numa-server", "podman"] {
+        let (tree, state) = (Scratch::of_host(name), Scratch::new());
+        let tune = |words: &[&str]| {
+            let mut command = command(TUNE);
+            let output =
+                run(command.args(words).arg("--root").arg(&tree.0).arg("--state").arg(&state.0));
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        let groups = Group::ALL.map(Group::name);
+        let items: Vec<&str> = items::ALL.iter().map(|item| item.id).collect();
+        let all = [&["apply"][..], &items].concat();
+        let texts = [
+            tune(&["apply"]),
+            tune(&[&["apply"][..], &groups].concat()),
+            tune(&all),
+            tune(&[&all[..], &["--persist", "--yes"]].concat()),
+            tune(&all),
+            tune(&["undo"]),
+            tune(&["undo"]),
+        ];
+        for line in texts.iter().flat_map(|text| text.lines()) {
+            // A path that is longer than the line is not broken, and a file is shown as it is written.
+            let words = line.split_whitespace().count();
+            let is_file = line.starts_with("    | ");
+            assert!(line.chars().count() <= 80 || words <= 2 || is_file, "{name}: {line}");
+        }
+    }
 }
 
 #[test]
@@ -290,8 +355,7 @@ fn recorded_host_has_its_own_journal() {
     let (tree, state) = (Scratch::of_host("ena-vm"), Scratch::new());
     let tune = |words: &[&str]| {
         let output = run(command(TUNE).args(words));
-        let text = [output.stdout, output.stderr].concat();
-        (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+        (output.status.code(), flat(&[output.stdout, output.stderr].concat()))
     };
     let (root, folder) = (tree.0.to_str().unwrap(), state.0.to_str().unwrap());
     let (code, text) = tune(&["apply", "capacity-somaxconn", "--yes", "--root", root]);

@@ -12,6 +12,7 @@ use tidegate_testing::{command, run};
 use tidegate_tune::check::{Report, check};
 use tidegate_tune::finding::{Finding, State};
 use tidegate_tune::host::Host;
+use tidegate_tune::item::Published;
 use tidegate_tune::items;
 use tidegate_tune::workload::{For, Workload};
 use tidegate_tune::{page, report};
@@ -107,19 +108,62 @@ fn text_reports_fit_eighty_columns() {
     }
 }
 
+/// The steps of the guide: the published gain in percent, and the text of the section.
+fn published_steps() -> Vec<(f64, String)> {
+    let guide = include_str!("../../../docs/tuning/nine-steps.md");
+    let section = |number: usize| {
+        let (_, rest) = guide.split_once(&format!("\n## {number}. ")).unwrap();
+        rest.split("\n## ").next().unwrap().to_owned()
+    };
+    let rows = guide.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| ")?.split(" | ");
+        let number = cells.next()?.split(' ').next()?.parse().ok()?;
+        let gain = cells.next()?.strip_prefix('+')?.strip_suffix(" %")?.parse().ok()?;
+        Some((gain, section(number)))
+    });
+    rows.collect()
+}
+
+#[test]
+fn published_percentages_are_those_of_a_step_that_measured_the_item() {
+    let steps = published_steps();
+    assert_eq!(steps.len(), 9);
+    for item in items::ALL {
+        let (Published::Step(gain) | Published::PartOfStep(gain)) = item.gain.published else {
+            continue;
+        };
+        let is_measured = steps.iter().any(|(of_step, section)| {
+            let mut words =
+                section.split(|letter: char| !letter.is_alphanumeric() && letter != '-');
+            (of_step - gain).abs() < f64::EPSILON && words.any(|word| word == item.id)
+        });
+        assert!(is_measured, "{}: no step with +{gain} % names it", item.id);
+    }
+    // The article used host networking from the first step on.
+    let containers = items::by_id("netfilter-containers").unwrap();
+    assert_eq!(containers.gain.published, Published::No);
+}
+
 #[test]
 fn only_published_percentages_are_shown() {
-    let published = ["+28 %", "+22 %", "+6 %", "+2 %", "in +"];
+    let steps = published_steps();
+    let mut seen = 0;
     for name in HOSTS {
         for line in report::text(&look_at(name, For::All, None)).lines() {
-            let Some(gain) = line.strip_prefix("  ").filter(|rest| rest.starts_with(['+', 'i']))
+            let Some(gain) = line.strip_prefix("  ").filter(|rest| !rest.starts_with(' ')) else {
+                continue;
+            };
+            let gain = gain.strip_prefix("part of ").unwrap_or(gain);
+            let Some((percent, _)) = gain.strip_prefix('+').and_then(|rest| rest.split_once(" %"))
             else {
                 continue;
             };
-            let is_head = gain.starts_with('+') || gain.starts_with("in +");
-            assert!(!is_head || published.iter().any(|known| gain.starts_with(known)), "{line}");
+            let percent: f64 = percent.parse().unwrap();
+            assert!(steps.iter().any(|(gain, _)| (gain - percent).abs() < f64::EPSILON), "{line}");
+            seen += 1;
         }
     }
+    assert!(seen > 10, "only {seen} percentages were examined");
 }
 
 #[test]

@@ -76,16 +76,13 @@ impl Bench {
         let with = measure_during(&meanwhile, &flood).map_err(failed)?;
         let busy = machine::busy_time(&self.server_cpus).saturating_sub(busy);
         let own = machine::spent(contender.running.pid()).unwrap_or_default().since(own);
-        Ok(Sample {
-            value: p99_us(&with) / p99_us(&without).max(1e-3),
-            ..Sample::new(&with, busy, own.cpu)
-        })
+        Ok(Sample { value: p99_us(&with) / p99_us(&without), ..Sample::new(&with, busy, own.cpu) })
     }
 }
 
-/// The p99, which Tidegate's client always reports.
+/// The p99; NaN if there were too few responses for it.
 fn p99_us(counted: &Counted) -> f64 {
-    counted.latency_us.map_or(f64::NAN, |[_, p99, _]| p99)
+    counted.latency_us[1].map_or(f64::NAN, |micros| micros.max(1e-3))
 }
 
 /// Runs `job` during `flood` and returns its counts. They include up to 0.25 s before the flood begins.

@@ -3,6 +3,7 @@
 //! Never: mixes load generators within a comparison.
 
 use crate::drive::{self, Job, Outcome};
+use crate::histogram::{COMPARED, carries};
 use crate::plan::{Arrivals, Pace, Plan, Protocol};
 use crate::target::{RequestMix, RequestOptions, Target, Url};
 use crate::tls::TlsOptions;
@@ -77,8 +78,8 @@ pub(crate) struct Counted {
     pub(crate) errors: u64,
     pub(crate) seconds: f64,
     pub(crate) body_bytes: u64,
-    /// p50, p99 and p99.9 in microseconds; `None` if the client does not report them.
-    pub(crate) latency_us: Option<[f64; 3]>,
+    /// p50, p99 and p99.9 in microseconds; `None` if the client does not report it, or if there are too few responses for it.
+    pub(crate) latency_us: [Option<f64>; 3],
     /// CPU time of the client, seconds.
     pub(crate) client_cpu_s: f64,
     pub(crate) saturated: bool,
@@ -238,7 +239,7 @@ impl Counted {
             errors: tally.errors.total(),
             seconds: outcome.counted.as_secs_f64(),
             body_bytes: tally.body_bytes,
-            latency_us: Some([50.0, 99.0, 99.9].map(|at| tally.latency.percentile_us(at))),
+            latency_us: COMPARED.map(|at| tally.latency.reportable_us(at)),
             client_cpu_s: 0.0,
             saturated: !outcome.saturated.is_empty(),
         })
@@ -366,7 +367,9 @@ fn parse_counted(text: &str) -> Option<Counted> {
         errors: errors as u64,
         seconds: micros / 1e6,
         body_bytes: bytes as u64,
-        latency_us: Some([p50_us, p99_us, p99_9_us]),
+        latency_us: core::array::from_fn(|at| {
+            carries(requests as u64, COMPARED[at]).then_some([p50_us, p99_us, p99_9_us][at])
+        }),
         client_cpu_s: 0.0,
         saturated: false,
     })
@@ -407,7 +410,8 @@ mod tests {
         let counted = parse_counted(text).unwrap();
         assert_eq!((counted.requests, counted.errors, counted.body_bytes), (1000, 2, 5000));
         assert!(
-            (counted.seconds - 2.0).abs() < 1e-9 && counted.latency_us == Some([10.0, 20.5, 30.0])
+            (counted.seconds - 2.0).abs() < 1e-9
+                && counted.latency_us == [Some(10.0), Some(20.5), None]
         );
         assert_eq!(parse_counted("COUNTED 1 2"), None);
         assert_eq!(parse_counted(""), None);

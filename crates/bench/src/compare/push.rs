@@ -127,10 +127,7 @@ fn sample_of(report: &str) -> Option<Sample> {
         rate_per_s: received as f64 / seconds,
         own_s: cpu_us * received as f64 / 1e6,
         busy_s: cpu_us * received as f64 / 1e6,
-        latency_us: latency("p50")
-            .zip(latency("p99"))
-            .zip(latency("p99_9"))
-            .map(|((p50, p99), p99_9)| [p50, p99, p99_9]),
+        latency_us: ["p50", "p99", "p99_9"].map(latency),
         value: cpu_us,
         ..Sample::default()
     })
@@ -148,7 +145,7 @@ mod tests {
         assert_eq!((sample.requests, sample.errors), (200, 3));
         assert!((sample.value - 12.5).abs() < 1e-9 && (sample.rate_per_s - 400.0).abs() < 1e-6);
         assert!((sample.own_s - 0.0025).abs() < 1e-9);
-        assert_eq!(sample.latency_us, Some([1.0, 2.0, 3.0]));
+        assert_eq!(sample.latency_us, [1.0, 2.0, 3.0].map(Some));
         for wrong in
             ["", "{}", r#"{"received":0,"publishing_s":1.0,"server_cpu_us_per_message":1.0}"#]
         {

@@ -86,8 +86,8 @@ pub(crate) struct Sample {
     /// User and system time of the contender alone, seconds.
     pub(crate) own_s: f64,
     pub(crate) body_bytes: u64,
-    /// p50, p99 and p99.9 in microseconds; `None` if the client does not report them.
-    pub(crate) latency_us: Option<[f64; 3]>,
+    /// p50, p99 and p99.9 in microseconds; `None` if the client does not report it, or if there are too few responses for it.
+    pub(crate) latency_us: [Option<f64>; 3],
     /// The value, if the measure is not computed from requests (memory, times, latency).
     pub(crate) value: f64,
     /// Whether the client itself limited the figures.
@@ -119,7 +119,7 @@ impl Sample {
             Measure::ProcessPerRequest | Measure::ClientCpuPerRequest => {
                 self.own_s * 1e6 / requests
             }
-            Measure::Tail => self.latency_us.map_or(f64::NAN, |[.., p99_9]| p99_9),
+            Measure::Tail => self.latency_us[2].unwrap_or(f64::NAN),
             Measure::Flooded
             | Measure::CpuPerDelivery
             | Measure::MemoryPerConnection
@@ -154,8 +154,8 @@ impl Row {
 
     /// The median of a percentile: number `at` of `Sample::latency_us`.
     fn latency_us(&self, at: usize) -> Option<f64> {
-        let known = self.samples.iter().filter_map(|sample| sample.latency_us);
-        median(&known.map(|latency| latency[at]).collect::<Vec<f64>>())
+        let known = self.samples.iter().filter_map(|sample| sample.latency_us[at]);
+        median(&known.collect::<Vec<f64>>())
     }
 
     /// The fraction of the measured CPUs' busy time spent outside the contender's processes (median of the rounds).

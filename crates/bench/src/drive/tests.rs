@@ -91,10 +91,9 @@ fn connections_use_the_given_source_addresses() {
     assert_eq!(seen.join().unwrap(), [sources[0], sources[0], sources[1], sources[1]]);
 }
 
-#[test]
-fn server_that_stops_responding_does_not_count_as_client_saturation() {
+/// A server that answers so many requests of one connection, then ends: connections are refused.
+fn server_that_ends(answered: usize) -> (std::net::SocketAddr, thread::JoinHandle<()>) {
     use std::io::{Read as _, Write as _};
-    const ANSWERED: usize = 20;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let server = thread::spawn(move || {
@@ -103,22 +102,59 @@ fn server_that_stops_responding_does_not_count_as_client_saturation() {
         // closing it would not end the socket.
         rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).unwrap();
         let mut request = [0; 4096];
-        for _ in 0..ANSWERED {
+        for _ in 0..answered {
             assert!(connection.read(&mut request).unwrap() > 0);
             connection.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
         }
         connection.shutdown(std::net::Shutdown::Both).unwrap();
     });
+    (address, server)
+}
+
+#[test]
+fn server_that_ends_does_not_count_as_client_saturation() {
+    // The second server ends less than SILENCE_MIN before the end of the run.
+    for (answered, duration) in [(20, SILENCE_MIN * 3), (130, SILENCE_MIN * 2)] {
+        let (address, server) = server_that_ends(answered);
+        let plan = Plan {
+            connections: 1,
+            duration: Some(duration),
+            pace: Pace::Total { per_second: 100.0, arrivals: Arrivals::Constant },
+            ..Plan::default()
+        };
+        let outcome = run(&job(address, plan), &AtomicBool::new(false), &mut |_| {}).unwrap();
+        server.join().unwrap();
+        assert!(outcome.silent_since.is_some(), "{answered}: {:?}", outcome.tally.errors);
+        assert!(outcome.saturated.is_empty(), "{answered}: {:?}", outcome.saturated);
+        assert!(outcome.blocked.is_empty(), "{answered}: {:?}", outcome.blocked);
+    }
+}
+
+#[test]
+fn slow_server_does_not_count_as_client_saturation() {
+    use std::io::{Read as _, Write as _};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = thread::spawn(move || {
+        let (mut connection, _) = listener.accept().unwrap();
+        let mut request = [0; 4096];
+        while connection.read(&mut request).is_ok_and(|count| count > 0) {
+            thread::sleep(Duration::from_millis(100));
+            if connection.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").is_err() {
+                return;
+            }
+        }
+    });
     let plan = Plan {
         connections: 1,
-        duration: Some(SILENCE_MIN * 3),
+        duration: Some(Duration::from_secs(1)),
         pace: Pace::Total { per_second: 100.0, arrivals: Arrivals::Constant },
         ..Plan::default()
     };
     let outcome = run(&job(address, plan), &AtomicBool::new(false), &mut |_| {}).unwrap();
     server.join().unwrap();
-    assert!(outcome.silent_since.is_some(), "{:?}", outcome.tally.errors);
     assert!(outcome.saturated.is_empty(), "{:?}", outcome.saturated);
+    assert!(outcome.blocked[0].contains("all connections waited"), "{:?}", outcome.blocked);
 }
 
 #[test]

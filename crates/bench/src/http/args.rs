@@ -139,7 +139,7 @@ pub struct HttpArgs {
     /// Send no more requests after the first error, including responses with a status of 400 or more
     #[arg(short = 'e', long)]
     pub(super) stop_at_error: bool,
-    /// Also exit with 1 if the client itself or a disturbed host limited the figures
+    /// Also exit with 1 if the client itself or a disturbed host limited the figures, or the plan was not kept
     #[arg(long)]
     pub(super) strict: bool,
     #[command(flatten)]

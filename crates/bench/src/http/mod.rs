@@ -257,7 +257,7 @@ fn publish(args: &HttpArgs, runs: &[Run]) -> Vec<String> {
 
 /// The exit code: 1 if anything failed (including the probe), if no response arrived, if the run was given
 /// up, or if one of the `-n` requests has no response; with `--strict` also if the client or a disturbed host
-/// limited the figures.
+/// limited the figures, or the plan was not kept.
 fn exit_code(args: &HttpArgs, runs: &[Run]) -> ExitCode {
     let failed = runs.iter().any(|run| {
         let tally = &run.outcome.tally;
@@ -267,9 +267,10 @@ fn exit_code(args: &HttpArgs, runs: &[Run]) -> ExitCode {
             probe.is_some_and(|probe| probe.errors.total() > 0 || probe.requests == 0);
         tally.errors.total() > 0 || tally.requests == 0 || tally.gave_up || lost || probe_failed
     });
-    let doubtful = runs
-        .iter()
-        .any(|run| !run.outcome.saturated.is_empty() || !run.outcome.disturbed.is_empty());
+    let doubtful = runs.iter().any(|run| {
+        let outcome = &run.outcome;
+        [&outcome.saturated, &outcome.disturbed, &outcome.blocked].iter().any(|why| !why.is_empty())
+    });
     if failed || (args.strict && doubtful) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 

@@ -237,12 +237,18 @@ impl<'a> PushReport<'a> {
         let (Some((least, most)), Some(jain)) = (fairness.messages(), fairness.jain()) else {
             return Ok(());
         };
+        // The first percentile needs as many connections as the 99th.
+        let means = fairness.means();
+        let of = |percent| match means.carries(99.0) {
+            true => micros(means.percentile_us(percent)),
+            false => "-".to_owned(),
+        };
         writeln!(
             text,
             "  fairness     {least} to {most} messages on each connection; mean latencies of the\n               \
              connections: {} (p1) to {} (p99), Jain's index {jain:.3}",
-            micros(fairness.means().percentile_us(1.0)),
-            micros(fairness.means().percentile_us(99.0))
+            of(1.0),
+            of(99.0)
         )
     }
 

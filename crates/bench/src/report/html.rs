@@ -212,7 +212,7 @@ fn rate_chart(runs: &[Run]) -> String {
     chart::lines("Rate over time", &seconds_axis(), &y, &series)
 }
 
-type OfPoint = fn(&crate::drive::Point) -> f64;
+type OfPoint = fn(&crate::drive::Point) -> Option<f64>;
 
 fn latency_chart(runs: &[Run]) -> String {
     let mut series = Vec::new();
@@ -232,13 +232,12 @@ fn latency_chart(runs: &[Run]) -> String {
                 },
                 colour: colour(step),
                 stroke: if runs.len() == 1 { Stroke::Solid } else { stroke },
-                // An interval without a response has no latency.
+                // An interval with too few responses for the percentile has no point.
                 points: run
                     .outcome
                     .points
                     .iter()
-                    .filter(|point| point.max_us > 0.0)
-                    .map(|point| (point.at_s, of(point)))
+                    .filter_map(|point| Some((point.at_s, of(point)?)))
                     .collect(),
             });
         }

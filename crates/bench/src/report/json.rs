@@ -47,6 +47,8 @@ fn run_to_json(run: &Run) -> Map<String, Value> {
     put("saturated_because", json!(outcome.saturated));
     put("disturbed", json!(!outcome.disturbed.is_empty()));
     put("disturbed_because", json!(outcome.disturbed));
+    put("blocked", json!(!outcome.blocked.is_empty()));
+    put("blocked_because", json!(outcome.blocked));
     put("silent_since_s", json!(outcome.silent_since.map(|since| since.as_secs_f64())));
     put("stopped_early", json!(outcome.was_stopped));
     put("gave_up", json!(tally.gave_up));

@@ -5,7 +5,8 @@ use core::time::Duration;
 
 use crate::drive::Tick;
 use crate::plan::Plan;
-use crate::quantity::{micros, short};
+use crate::quantity::short;
+use crate::report::percentile;
 
 const BAR_CELLS: usize = 12;
 /// A remaining time above this is shown as this value, in seconds.
@@ -54,8 +55,8 @@ impl Live {
         if let Some((second, _)) = tick.second {
             self.latencies = format!(
                 "p50 {} p99 {}",
-                micros(second.latency.percentile_us(50.0)),
-                micros(second.latency.percentile_us(99.0)),
+                percentile(&second.latency, 50.0),
+                percentile(&second.latency, 99.0),
             );
         }
         let progress = self.progress(plan, tick);
@@ -191,6 +192,29 @@ mod tests {
             assert!(text.chars().count() <= COLUMNS, "{text}");
             assert!(text.contains("7 s left") && text.contains("123k/s"), "{text}");
         }
+    }
+
+    #[test]
+    fn percentile_beyond_the_sample_is_not_shown() {
+        let plan = Plan { duration: Some(Duration::from_secs(10)), ..Plan::default() };
+        let of = |samples| {
+            let mut interval = Interval { requests: samples, ..Interval::default() };
+            for _ in 0..samples {
+                interval.latency.record(Duration::from_micros(123));
+            }
+            let second = Some((&interval, Duration::from_secs(1)));
+            let tick = Tick {
+                at: Duration::from_secs(3),
+                over: Duration::from_secs(1),
+                interval: &interval,
+                is_counting: true,
+                second,
+            };
+            visible(&Live::new(false).line("", &plan, &tick))
+        };
+        assert!(of(4).contains("p50 - p99 -"), "{}", of(4));
+        assert!(of(20).contains("p50 12") && of(20).contains("p99 -"), "{}", of(20));
+        assert!(of(299).contains("p99 12"), "{}", of(299));
     }
 
     #[test]

@@ -108,6 +108,12 @@ impl Run {
                 self.outcome.disturbed.join("; ")
             ));
         }
+        if !self.outcome.blocked.is_empty() {
+            lines.push(format!(
+                "Plan not kept: {}. The figures do not include them: use more --connections or a lower --rate.",
+                self.outcome.blocked.join("; ")
+            ));
+        }
         if !self.outcome.has_counted {
             lines.push(
                 "Nothing counted: the run ended during warm-up or ramp; the figures cover only that time."
@@ -188,7 +194,7 @@ fn paired_rounds(runs: &[Run]) -> u64 {
 }
 
 /// A percentile as tables show it; `-` if there are too few samples for it.
-fn percentile(times: &Times, percent: f64) -> String {
+pub(crate) fn percentile(times: &Times, percent: f64) -> String {
     times.reportable_us(percent).map_or_else(|| NOTHING.to_owned(), micros)
 }
 
@@ -220,6 +226,7 @@ mod tests {
             server_busy: Some(Duration::from_micros(500)),
             saturated: Vec::new(),
             disturbed: Vec::new(),
+            blocked: Vec::new(),
             silent_since: None,
             points: Vec::new(),
             was_stopped: false,
@@ -246,6 +253,20 @@ mod tests {
         let other = Run { name: "other".to_owned(), ..run.clone() };
         run.outcome.saturated.clear();
         assert!(to_text(&[run, other]).starts_with("CLIENT SATURATED (other): thread 0"));
+    }
+
+    #[test]
+    fn unsent_requests_of_an_idle_client_are_reported_without_blaming_it() {
+        let mut run = run(Pace::Closed);
+        run.outcome.blocked.push("9 of 10 planned requests were never sent".to_owned());
+        let text = to_text(core::slice::from_ref(&run));
+        assert!(
+            text.starts_with("Plan not kept: 9 of 10") && !text.contains("SATURATED"),
+            "{text}"
+        );
+        let json = to_json(&[run], "");
+        assert_eq!((&json["saturated"], &json["blocked"]), (&false.into(), &true.into()));
+        assert_eq!(json["blocked_because"][0], "9 of 10 planned requests were never sent");
     }
 
     #[test]
@@ -320,6 +341,7 @@ mod tests {
             run.outcome.server = Some(crate::machine::Spent::default());
             run.outcome.saturated = vec!["thread 0 was busy 99 % of the time".to_owned()];
             run.outcome.disturbed = vec!["thread 1 waited for its CPU".to_owned()];
+            run.outcome.blocked = vec!["9 of 10 planned requests were never sent".to_owned()];
             run.outcome.silent_since = Some(Duration::from_millis(1500));
             for line in to_text(&[run]).lines() {
                 assert!(line.chars().count() <= 80, "{line}");
@@ -397,8 +419,8 @@ mod tests {
             .lines()
             .skip(1)
             .map(|line| {
-                let numbers: Vec<f64> = line.split(' ').map(|text| text.parse().unwrap()).collect();
-                (numbers[0], numbers[2])
+                let columns: Vec<&str> = line.split(' ').collect();
+                (columns[0].parse().unwrap(), columns[2].parse().unwrap())
             })
             .collect();
         assert!(points.windows(2).all(|pair| pair[0].0 <= pair[1].0 && pair[0].1 <= pair[1].1));

@@ -322,6 +322,11 @@ pub fn percentile_dump(runs: &[Run]) -> String {
 
 fn dump_of(run: &Run) -> String {
     let tally = &run.outcome.tally;
+    let of = |times: &Times, percent| {
+        times
+            .reportable_us(percent)
+            .map_or_else(|| NOTHING.to_owned(), |micros| format!("{micros:.3}"))
+    };
     let mut text = "#pctl invtail latency_us service_us first_byte_us\n".to_owned();
     for (percent, latency) in tally.latency.curve() {
         let left = 100.0 - percent;
@@ -329,9 +334,9 @@ fn dump_of(run: &Run) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "{percent:.7} {inverse_tail:.1} {latency:.3} {:.3} {:.3}",
-            tally.service.percentile_us(percent),
-            tally.first_byte.percentile_us(percent)
+            "{percent:.7} {inverse_tail:.1} {latency:.3} {} {}",
+            of(&tally.service, percent),
+            of(&tally.first_byte, percent)
         );
     }
     text

@@ -16,7 +16,7 @@ pub use report::EchoReport;
 use crate::compare::load::{Counted, Round};
 use crate::fleet;
 use crate::handshake::Handshake;
-use crate::histogram::Times;
+use crate::histogram::{COMPARED, Times};
 use crate::interrupt;
 use crate::machine::{self, Spent};
 use crate::plan::Plan;
@@ -375,7 +375,7 @@ pub(crate) fn run_round(round: &Round<'_>, bytes: usize) -> Result<Counted, Stri
             + outcome.unanswered,
         seconds: report.course.span.as_secs_f64(),
         body_bytes: outcome.messages * bytes as u64,
-        latency_us: Some([50.0, 99.0, 99.9].map(|at| latency.percentile_us(at))),
+        latency_us: COMPARED.map(|at| latency.reportable_us(at)),
         client_cpu_s: spent.as_secs_f64(),
         // A closed loop keeps the CPU of the slower side busy by design.
         saturated: false,

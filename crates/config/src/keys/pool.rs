@@ -444,6 +444,17 @@ pub static REUSE: Section = Section {
              Enable it for servers that read every body, such as search engines queried by GET and WebDAV servers.",
         ),
         key(
+            "after-chunked-body",
+            Boolean,
+            Value("false"),
+            "Reuses an HTTP/1.1 connection after a request whose body was sent in chunks: the client stated no length, and the body \
+             was longer than `request-buffer`, waited for 100 (Continue), or had trailers that the pool forwards. Otherwise the \
+             connection is closed after the response.",
+            "A server whose application does not read a body may discard a body with a length, but leave chunks on the connection, as \
+             Cheroot does: it takes them for the next request, so that another client gets the error. Enable it for servers that \
+             read every body, if uploads of unknown length are frequent and new connections cost too much.",
+        ),
+        key(
             "unretriable",
             Word(Unretriable::WORDS),
             Value("\"proven\""),

@@ -17,6 +17,8 @@ pub struct Reuse {
     /// Whether a connection is reused after a request whose body the server may not expect, such as a GET with a
     /// body.
     pub after_unexpected_body: bool,
+    /// Whether an HTTP/1.1 connection is reused after a request whose body was sent in chunks.
+    pub after_chunked_body: bool,
     /// Which idle connections may carry a request that cannot be retried.
     pub unretriable: Unretriable,
 }
@@ -40,6 +42,7 @@ impl Default for Reuse {
             requests_max: None,
             after_body: true,
             after_unexpected_body: false,
+            after_chunked_body: false,
             unretriable: Unretriable::Proven,
         }
     }

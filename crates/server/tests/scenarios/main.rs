@@ -57,6 +57,7 @@ scenes! {
     conditions_read_every_cookie_and_parameter
     close_delimited_body_is_cut_by_a_reset
     connection_field_drops_the_trailers
+    connection_is_not_reused_after_a_chunked_body
     counts_of_tables_select_routes
     declined_upgrade_is_an_ordinary_response
     early_response_closes_the_connection

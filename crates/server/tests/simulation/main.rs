@@ -11,6 +11,7 @@ mod client;
 mod copies;
 mod floods;
 mod glitches;
+mod hashing;
 mod host;
 mod http2;
 mod http2_named;

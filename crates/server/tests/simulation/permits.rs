@@ -35,6 +35,16 @@ fn parse(text: &str) -> Config {
     }
 }
 
+/// A configuration; `connections_max`: the limit of `SERVER`. `pool`: further settings of its pool.
+fn text(connections_max: u32, pool: &str) -> String {
+    format!(
+        "[[listener]]\nbind = \"10.0.0.1:80\"\n\
+         [[route]]\npath = \"/other\"\nproxy = \"other\"\n[[route]]\nproxy = \"p\"\n\
+         [pool.other]\nservers = [\"unix:{OTHER_SERVER}\"]\n[pool.p]\nservers = \
+         [{{ address = \"unix:{SERVER}\", connections-max = {connections_max} }}]\n{pool}\n"
+    )
+}
+
 /// Two workers of one process.
 struct Process {
     net: SimNet,
@@ -45,18 +55,28 @@ struct Process {
 impl Process {
     /// `connections_max`: the limit of `SERVER`. `pool`: further settings of its pool.
     fn new(connections_max: u32, pool: &str, seed: u64) -> Self {
-        let text = format!(
-            "[[listener]]\nbind = \"10.0.0.1:80\"\n\
-             [[route]]\npath = \"/other\"\nproxy = \"other\"\n[[route]]\nproxy = \"p\"\n\
-             [pool.other]\nservers = [\"unix:{OTHER_SERVER}\"]\n[pool.p]\nservers = \
-             [{{ address = \"unix:{SERVER}\", connections-max = {connections_max} }}]\n{pool}\n"
-        );
-        let config = parse(&text);
+        let config = parse(&text(connections_max, pool));
         let net = SimNet::new(seed, Faults::none());
         let worker = |at| Harness::simulated(&net, &config, SLOTS, at);
         let mut workers: Vec<_> = (0..2).map(worker).collect();
         Harness::join_all(&mut workers, 100);
         Self { net, workers, config }
+    }
+
+    /// All workers apply a configuration whose server has the limit 1.
+    fn reload(&mut self, pool: &str) {
+        let mut numbers = Numbers::of(&self.config);
+        let in_use: Vec<InUse> = self.workers.iter().map(|w| InUse::clone(&w.in_use)).collect();
+        let arranged = Arranged::first(self.config.clone());
+        let in_use = removed_in_use(&in_use, &arranged);
+        let arranged = arranged.next(parse(&text(1, pool)), &in_use).expect("few pools");
+        for worker in &mut self.workers {
+            let shared = ProcessState::new(&arranged.config, 0);
+            let addresses = addresses(&arranged.config);
+            let next = Snapshot::arranged(arranged.clone(), addresses, shared, &mut numbers);
+            worker.change(next, &TlsPlan::default()).expect("it is valid");
+        }
+        self.pass(Span::from_millis(10), || {});
     }
 
     /// Connects two clients to each worker; `None` if the network distributes them in another way.
@@ -136,6 +156,37 @@ fn idle_server_is_used_by_each_worker_although_no_request_may_queue() {
     clients[1][0].send(GET);
     process.pass(Span::from_millis(200), || {});
     assert_status(503, &String::from_utf8_lossy(&clients[1][0].receive()));
+}
+
+#[test]
+fn workers_share_the_queue_of_a_pool() {
+    // The server is busy with one request. Each worker has half of the places, rounded up.
+    for (queue_max, refused_max) in [(1, 1), (2, 1), (3, 0)] {
+        let (mut process, clients) = begin_with(1, &format!("queue-max = {queue_max}"));
+        let server = process.net.serve(&Address::Unix(SERVER.to_owned())).expect("a free path");
+        clients.iter().flatten().for_each(|client| assert!(client.send(GET) > 0));
+        process.pass(Span::from_millis(100), || {});
+        let _busy = server.accept().expect("one request is sent");
+        let queued: Vec<_> =
+            process.workers.iter().map(|worker| worker.worker.leftovers().queued).collect();
+        let answers = clients.iter().flatten().map(SimPeer::receive);
+        let answers: Vec<_> = answers.filter(|answer| !answer.is_empty()).collect();
+        answers.iter().for_each(|answer| assert_status(503, &String::from_utf8_lossy(answer)));
+        assert_eq!(answers.len(), refused_max, "queue-max {queue_max}: queued {queued:?}");
+        assert_eq!(queued.iter().sum::<usize>(), 3 - refused_max, "queue-max {queue_max}");
+    }
+}
+
+#[test]
+fn workers_share_the_queue_after_a_reload() {
+    let (mut process, clients) = begin_with(1, "queue-max = 100");
+    let server = process.net.serve(&Address::Unix(SERVER.to_owned())).expect("a free path");
+    process.reload("queue-max = 2");
+    clients.iter().flatten().for_each(|client| assert!(client.send(GET) > 0));
+    process.pass(Span::from_millis(100), || {});
+    let _busy = server.accept().expect("one request is sent");
+    let answers = clients.iter().flatten().map(SimPeer::receive);
+    assert_eq!(answers.filter(|answer| !answer.is_empty()).count(), 1);
 }
 
 #[test]

@@ -26,8 +26,10 @@ pub(crate) struct Attempt {
     /// The first byte of the response has arrived. After that, another attempt is made only for a status or a malformed
     /// head, if `retry-on` contains it.
     has_response: bool,
-    /// The connection may carry another request after this one. Set when the response head arrives.
+    /// The connection may carry another request after this one, by the response. Set when the response head arrives.
     keeps: bool,
+    /// The connection must not carry another request after this one, whatever the response says. Once true, it stays true.
+    is_last: bool,
     /// The server has ended its direction while a part of the body, which it sent before, waits for the bandwidth.
     has_ended: bool,
 }
@@ -42,6 +44,7 @@ impl Attempt {
         idle_age: None,
         has_response: false,
         keeps: false,
+        is_last: false,
         has_ended: false,
     };
 
@@ -76,8 +79,8 @@ impl Attempt {
     }
 
     /// The connection carries no other request after this one.
-    pub(super) fn forbid_reuse(&mut self) {
-        self.keeps = false;
+    pub(crate) fn forbid_reuse(&mut self) {
+        self.is_last = true;
     }
 
     /// The server has ended its direction while a part of the body waits.
@@ -92,7 +95,7 @@ impl Attempt {
 
     /// Whether the connection may carry another request after this one.
     pub(super) fn keeps(&self) -> bool {
-        self.keeps
+        self.keeps && !self.is_last
     }
 
     /// Whether the server has ended its direction while a part of the body waits.
@@ -253,6 +256,17 @@ impl Attempts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn response_cannot_permit_a_reuse_that_the_request_forbids() {
+        let mut attempt = Attempt::with(0, Moment::ZERO);
+        attempt.note_head(true);
+        assert!(attempt.keeps());
+        attempt.forbid_reuse();
+        attempt.note_head(true);
+        assert!(!attempt.keeps());
+        assert!(!Attempt::with(0, Moment::ZERO).is_last, "the next attempt has another connection");
+    }
 
     fn tried_one() -> Attempts {
         let mut attempts = Attempts::new();

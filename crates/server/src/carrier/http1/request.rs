@@ -1,6 +1,7 @@
 //! HTTP/1 on server connections: encodes requests.
 //! In: the stored request of an exchange, further pieces of its body. Out: bytes in the connection's output.
-//! Never: frames a body in another way than the head that was sent announces.
+//! Never: frames a body in another way than the head that was sent announces; leaves a connection that has carried chunks
+//! to another request, unless `reuse.after-chunked-body` permits it.
 
 use tidegate_base::Id;
 use tidegate_gate::client_fields::ClientAddressFields;
@@ -22,14 +23,21 @@ impl Worker {
     ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (up, request) = (exchange.attempt.up.sock, &exchange.request);
-        let takes_trailers = self.settings.of(exchange.era).pool(exchange.pool).trailers;
-        let trailers = if takes_trailers { request.trailers() } else { b"" };
+        let pool = self.settings.of(exchange.era).pool(exchange.pool);
+        let trailers = if pool.trailers { request.trailers() } else { b"" };
+        let reuses_after_chunks = pool.reuse.after_chunked_body;
         let framing = send_head(reactor, up, request, !trailers.is_empty());
         send_framed(reactor, up, framing, request.body());
         if request.is_done() {
             let fields = &self.settings.of(exchange.era).client_address_fields
                 [usize::from(exchange.listener)];
             end_body(reactor, up, framing, trailers, fields);
+        }
+        if framing == Framing::Chunked
+            && !reuses_after_chunks
+            && let Some(exchange) = self.exchanges.get_mut(id)
+        {
+            exchange.attempt.forbid_reuse();
         }
     }
 

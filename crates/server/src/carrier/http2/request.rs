@@ -94,7 +94,9 @@ impl Worker {
         let Some(conn) = self.conns.upstream(up.sock) else { return };
         let (pool, server) = (conn.pool, conn.server);
         let ServerCarrier::Http2(http2) = &mut conn.carrier else { return };
-        let Some(at) = http2.streams.iter().position(|other| *other == up.stream) else { return };
+        let Some(at) = http2.streams.iter().position(|other| *other == up.stream) else {
+            return self.note_bug(reactor, up.sock);
+        };
         http2.streams.swap_remove(at);
         http2.waiting.retain(|other| *other != up.stream);
         if number != 0
