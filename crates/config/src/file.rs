@@ -313,6 +313,7 @@ fn read_server(file: &Table<'_>, notes: &mut Notes) -> Server {
         let mut overload = Overload::default();
         table.set_duration("turn-target", &mut overload.turn_target, notes);
         table.set_duration("interval", &mut overload.interval, notes);
+        overload.memory_max = table.memory_max("memory-max", notes);
         overload
     });
     table.set_bound("connections-max", &mut server.connections_max, notes);

@@ -75,7 +75,7 @@ pub use resolver::{Families, Hold, Resolver};
 pub use retry_on::{RETRY_STATUSES, RetryOn};
 pub use reuse::{Reuse, Unretriable};
 pub use route_timeouts::RouteTimeouts;
-pub use server::{Overload, Server};
+pub use server::{MemoryMax, Overload, Server};
 pub use sticky::{SameSite, Stay, Sticky};
 pub use tcp::Forward;
 pub use text_map::{KEY_BYTES_MAX, MapEntry, MapFault, MapKind, TextMap, ValueMap, entries_max};

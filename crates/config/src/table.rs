@@ -11,6 +11,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::foreign;
 use crate::keys::{Key, Preset, Section, Shape, sections};
+use crate::model::MemoryMax;
 use crate::nearest::nearest;
 use crate::pattern;
 use crate::report::{Kind, Note, Notes, quoted};
@@ -341,6 +342,18 @@ impl<'t> Table<'t> {
         if let Some(bytes) = bytes {
             *target = bytes;
         }
+    }
+
+    /// The amount of memory under `name`: a size, or a percentage.
+    pub(crate) fn memory_max(&self, name: &str, notes: &mut Notes) -> Option<MemoryMax> {
+        self.read(name, notes, |scalar| match scalar {
+            Scalar::Size(bytes) => Some(MemoryMax::Bytes(bytes)),
+            Scalar::Text(text) => {
+                let percent = text.strip_suffix('%')?.parse::<u8>().ok();
+                percent.filter(|percent| (1..=100).contains(percent)).map(MemoryMax::Percent)
+            }
+            _ => None,
+        })
     }
 
     /// The value under `name`, converted by `take`. A value that does not fit its shape is an error. A value that fits but

@@ -7,8 +7,9 @@ use tidegate_config::model::{
     AccessFilter, AccessFormat, AccessLog, AccessTarget, Action, Admin, AgentCheck, Balance, Bind,
     CaptureNames, CheckKind, CheckMethod, Comparison, Compression, CountTable, CountTest,
     DrainTimes, Eject, Forward, HashKey, HeaderTest, HealthCheck, HostPattern, HttpCheck, Keep,
-    LuaLayer, PathPattern, Placeholder, PoolChoice, RequestIds, RetryBudget, ServerAddress,
-    SyslogAddress, TableTest, TextKind, TextTest, Trace, Unretriable, UpstreamHost, WebSocket,
+    LuaLayer, MemoryMax, PathPattern, Placeholder, PoolChoice, RequestIds, RetryBudget,
+    ServerAddress, SyslogAddress, TableTest, TextKind, TextTest, Trace, Unretriable, UpstreamHost,
+    WebSocket,
 };
 use tidegate_config::{model::Config, parse};
 
@@ -636,12 +637,15 @@ fn overload_is_off_unless_it_is_set() {
     assert_eq!(plain.server.overload, None);
     assert_eq!((plain.routes[0].shed, plain.pools[0].timeouts.queue_standing), (true, None));
     let set = read(
-        "[server.overload]\nturn-target = \"5ms\"",
+        "[server.overload]\nturn-target = \"5ms\"\nmemory-max = \"2GiB\"",
         "shed = false",
         "timeouts = { queue-standing = \"200ms\" }",
     );
     let overload = set.server.overload.expect("it is set");
     assert_eq!((overload.turn_target.as_millis(), overload.interval.as_millis()), (5, 100));
+    assert_eq!(overload.memory_max, Some(MemoryMax::Bytes(2 << 30)));
+    let share = read("[server.overload]\nmemory-max = \"90%\"", "", "").server.overload;
+    assert_eq!(share.and_then(|overload| overload.memory_max), Some(MemoryMax::Percent(90)));
     assert!(!set.routes[0].shed);
     assert_eq!(set.pools[0].timeouts.queue_standing.map(|span| span.as_millis()), Some(200));
 }

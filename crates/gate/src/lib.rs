@@ -45,6 +45,7 @@ pub mod live_set;
 pub mod location;
 pub mod lookups;
 pub mod maintenance;
+pub mod memory;
 pub mod mirror;
 pub mod name_book;
 pub mod name_servers;

@@ -1,7 +1,8 @@
-//! The order in which DNS servers are asked: a server that has not answered is asked after the others for a time.
-//! In: the servers of the configuration, results, the time. Out: the servers, in their order.
+//! The order in which DNS servers are asked: a server that has not answered is asked after the others for a time. Also counts their
+//! answers.
+//! In: the servers of the configuration, results, the time. Out: the servers, in their order; counts.
 //! Never: leaves out a server.
-//! Limits: `FAILED_MAX` servers that have failed are remembered.
+//! Limits: `FAILED_MAX` servers that have failed are remembered; the queries to `COUNTED_MAX` servers are counted.
 
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
@@ -14,19 +15,62 @@ const PENALTY_MIN: Span = Span::from_secs(5);
 const PENALTY_MAX: Span = Span::from_secs(300);
 /// Servers that have failed and are remembered.
 const FAILED_MAX: usize = 64;
+/// Servers whose queries are counted.
+const COUNTED_MAX: usize = 64;
+
+/// The end of a query.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum QueryEnd {
+    /// An answer with records.
+    Records,
+    /// An answer without records: there are none of this kind.
+    Empty,
+    /// The name does not exist.
+    UnknownName,
+    /// The server refused the query.
+    Refused,
+    /// The server answered with another error.
+    Failed,
+    /// The answer is malformed.
+    Malformed,
+    /// The answer does not fit a datagram.
+    Truncated,
+    /// There was no answer in time.
+    Timeout,
+    /// The query could not be sent, or the connection broke.
+    NotSent,
+}
+
+/// How often queries to a server have ended, by how they ended.
+pub type QueryCounts = BTreeMap<QueryEnd, u64>;
 
 /// What is known about the DNS servers of the process.
 #[derive(Default, Debug)]
 pub struct NameServers {
     /// Servers that have failed: how often in a row, and until when they are asked last.
     failed: BTreeMap<SocketAddr, (u32, Moment)>,
+    /// The queries to each server.
+    counts: BTreeMap<SocketAddr, QueryCounts>,
 }
 
 impl NameServers {
     /// No server has failed.
     #[must_use]
     pub const fn new() -> Self {
-        Self { failed: BTreeMap::new() }
+        Self { failed: BTreeMap::new(), counts: BTreeMap::new() }
+    }
+
+    /// A query to a server has ended.
+    pub fn count(&mut self, server: SocketAddr, end: QueryEnd) {
+        if self.counts.len() < COUNTED_MAX || self.counts.contains_key(&server) {
+            *self.counts.entry(server).or_default().entry(end).or_default() += 1;
+        }
+    }
+
+    /// The queries to a server since the process started.
+    #[must_use]
+    pub fn counts(&self, server: SocketAddr) -> QueryCounts {
+        self.counts.get(&server).cloned().unwrap_or_default()
     }
 
     /// These servers, in their order, but those that have just failed last.
@@ -101,8 +145,14 @@ mod tests {
         let mut known = NameServers::new();
         for last in 0..200 {
             known.note(server(last), false, at(u64::from(last)));
+            known.count(server(last), QueryEnd::Timeout);
         }
         assert_eq!(known.failed.len(), FAILED_MAX);
         assert!(known.failed.contains_key(&server(199)));
+        known.count(server(0), QueryEnd::Timeout);
+        known.count(server(0), QueryEnd::Records);
+        let counts = [(QueryEnd::Records, 1), (QueryEnd::Timeout, 2)];
+        assert_eq!(known.counts(server(0)), QueryCounts::from(counts));
+        assert!(known.counts.len() == COUNTED_MAX && known.counts(server(199)).is_empty());
     }
 }

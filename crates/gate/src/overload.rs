@@ -108,8 +108,11 @@ impl StandingQueue {
 mod tests {
     use super::*;
 
-    const SETTINGS: Overload =
-        Overload { turn_target: Span::from_millis(20), interval: Span::from_millis(100) };
+    const SETTINGS: Overload = Overload {
+        turn_target: Span::from_millis(20),
+        interval: Span::from_millis(100),
+        memory_max: None,
+    };
 
     fn at(millis: u64) -> Moment {
         Moment::ZERO.after(Span::from_millis(millis))

@@ -1,6 +1,7 @@
 //! State that all workers of the process share, and that a reload keeps.
 //! In: a configuration, the state of the previous one. Out: the tables of limits, the servers of keys, the maps, the sets
-//! of addresses, the tables of counts and the switches of the configuration, and the keys that are fetched for it.
+//! of addresses, the tables of counts and the switches of the configuration, the keys that are fetched for it, and whether the
+//! process uses too much memory.
 //! Never: takes a lock on the way of a request, except as `base/src/published.rs` states.
 
 use tidegate_config::arrange::Arranged;
@@ -11,6 +12,7 @@ use crate::live_keys::KeySources;
 use crate::live_map::LiveMaps;
 use crate::live_set::LiveSets;
 use crate::maintenance::Switches;
+use crate::memory::Memory;
 use crate::rate::RateTables;
 use crate::sticky_keys::StickyTables;
 
@@ -31,6 +33,8 @@ pub struct ProcessState {
     pub keys: KeySources,
     /// The switches of routes that are closed for maintenance.
     pub switches: Switches,
+    /// The memory of the process.
+    pub memory: Memory,
 }
 
 impl ProcessState {
@@ -45,6 +49,7 @@ impl ProcessState {
             sets: LiveSets::new(config),
             keys: KeySources::new(config),
             switches: Switches::new(config),
+            memory: Memory::new(config),
         }
     }
 
@@ -70,7 +75,8 @@ impl ProcessState {
         let keys = self.keys.after(&next.config);
         let tables = self.tables.after(&next.config, seed);
         let switches = self.switches.after(&next.config);
-        (Self { rates, stays, maps, sets, keys, tables, switches }, lines)
+        let memory = self.memory.clone();
+        (Self { rates, stays, maps, sets, keys, tables, switches, memory }, lines)
     }
 
     /// Whether requests hold a part of the state until they end.
@@ -82,5 +88,6 @@ impl ProcessState {
     /// All workers use `arranged` now.
     pub fn settle(&self, arranged: &Arranged) {
         self.maps.settle(arranged);
+        self.memory.set_max(&arranged.config);
     }
 }

@@ -7,7 +7,7 @@ use core::net::IpAddr;
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use tidegate_config::model::{Reuse, UpstreamHost};
+use tidegate_config::model::{CLIENT_ADDRESS_HEADERS, Reuse, UpstreamHost};
 use tidegate_gate::client_fields::ClientAddressFields;
 use tidegate_gate::forward::{
     ClientCertificate, ForwardFault, RequestContext, VIA_REPEATS_MAX, encode_upstream_request,
@@ -624,6 +624,11 @@ fn listed_fields_with_the_clients_address_are_removed_unless_they_are_trusted() 
     let untrusted = RequestContext { client_address_fields: &fields, ..context() };
     check("7239 8.1", &untrusted, given, "GET / HTTP/1.1\nHost: h\nX-Real-IPs: 4\n+\n");
     let trusted = RequestContext { trusted: true, ..untrusted };
+    let usual = ClientAddressFields::new(&CLIENT_ADDRESS_HEADERS.map(str::to_owned));
+    let default = RequestContext { client_address_fields: &usual, ..context() };
+    let rewriting =
+        "GET / HTTP/1.1\nHost: h\nX-Original-URL: /admin\nX_Rewrite_URL: /admin\nX-Original: 5\n";
+    check("9110 7.6", &default, rewriting, "GET / HTTP/1.1\nHost: h\nX-Original: 5\n+\n");
     let wanted = "GET / HTTP/1.1\nHost: h\nX-Real-IP: 1.1.1.1\nX-Real-IPs: 4\n+\n";
     check("7239 8.1", &trusted, given, wanted);
     let unlisted = RequestContext { trusted: false, ..context() };

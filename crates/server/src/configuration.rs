@@ -41,6 +41,7 @@ use crate::key_fetcher::KeyFetcher;
 use crate::listening_sockets;
 use crate::live_edits::Edited;
 use crate::log;
+use crate::memory_watch::MemoryWatch;
 use crate::name_follower::NameFollower;
 use crate::name_servers;
 use crate::ports;
@@ -151,6 +152,8 @@ pub(crate) struct Configuration {
     pub(crate) seed: u64,
     /// Fetches the keys of tokens.
     pub(crate) keys: KeyFetcher,
+    /// Measures the memory of the process.
+    pub(crate) memory: MemoryWatch,
     /// The threads that verify passwords are running.
     pub(crate) verifies_passwords: bool,
     /// The programs of the Lua applications.
@@ -390,6 +393,9 @@ impl Configuration {
         self.process = process;
         if let Err(error) = self.keys.follow(&self.process.keys) {
             log::error(format_args!("cannot start the thread that fetches token keys: {error}"));
+        }
+        if let Err(error) = self.memory.follow(&self.process.memory) {
+            log::error(format_args!("cannot start the thread that measures memory: {error}"));
         }
         unresolved.iter().for_each(|name| log::warning(format_args!("{name}")));
         if let Some(operations) = &self.operations {

@@ -76,6 +76,8 @@ counters! {
         queue_standing,
         /// Requests that were refused because the worker was overloaded.
         overload_refusals,
+        /// Requests that were refused because more memory than `memory-max` was in use.
+        memory_refusals,
         /// Intervals in which each turn of the worker was longer than the target of `overload`.
         overload_intervals,
         /// Requests removed from the queue because their client had ended or reset its connection.

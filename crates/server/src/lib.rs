@@ -56,6 +56,7 @@ mod live_edits;
 mod log;
 pub mod lua_tests;
 pub mod malformed;
+mod memory_watch;
 mod name_client;
 mod name_follower;
 mod name_servers;

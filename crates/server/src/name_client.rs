@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tidegate_base::{Moment, loopback_addresses};
 use tidegate_config::model::{Config, Families, Resolver};
 use tidegate_gate::name_book::{Addresses, Failure, HostPort, LookedUp, SRV_PORT};
-use tidegate_gate::name_servers::NameServers;
+use tidegate_gate::name_servers::{NameServers, QueryCounts, QueryEnd};
 use tidegate_gate::slots::{Mark, Marks};
 use tidegate_wire::dns::{
     Answer, Fault, Question, Record, RecordKind, decode_answer_within, encode_query_for,
@@ -235,9 +235,14 @@ impl Client<'_> {
     /// Asks one server, over TCP if the answer does not fit a datagram.
     fn ask(&self, server: SocketAddr, question: &Question) -> io::Result<Answer> {
         let deadline = Instant::now() + self.resolver.timeout;
-        match self.ask_by_datagram(server, question, deadline)? {
+        let answer = self.ask_by_datagram(server, question, deadline);
+        known_servers().count(server, end_of(&answer));
+        match answer? {
             Answer::Truncated => {
-                ask_by_stream(server, question, Instant::now() + self.resolver.timeout)
+                let deadline = Instant::now() + self.resolver.timeout;
+                let answer = ask_by_stream(server, question, deadline);
+                known_servers().count(server, end_of(&answer));
+                answer
             }
             answer @ (Answer::Records { .. } | Answer::Nothing { .. } | Answer::Failed(_)) => {
                 Ok(answer)
@@ -273,6 +278,35 @@ impl Client<'_> {
             }
         }
     }
+}
+
+/// The code of an answer of a server that refuses the query (RFC 1035 section 4.1.1).
+const REFUSED: u8 = 5;
+
+/// How a query has ended.
+fn end_of(answer: &io::Result<Answer>) -> QueryEnd {
+    match answer {
+        Ok(Answer::Records { .. }) => QueryEnd::Records,
+        Ok(Answer::Nothing { is_unknown: true, .. }) => QueryEnd::UnknownName,
+        Ok(Answer::Nothing { is_unknown: false, .. }) => QueryEnd::Empty,
+        Ok(Answer::Failed(REFUSED)) => QueryEnd::Refused,
+        Ok(Answer::Failed(_)) => QueryEnd::Failed,
+        Ok(Answer::Truncated) => QueryEnd::Truncated,
+        Err(error) if is_timeout(error) => QueryEnd::Timeout,
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => QueryEnd::Malformed,
+        Err(_) => QueryEnd::NotSent,
+    }
+}
+
+/// The DNS servers that a configuration uses, and the queries to each of them; `None`: the resolver of the system asks them.
+pub(crate) fn server_counts(config: &Config) -> Option<Vec<(SocketAddr, QueryCounts)>> {
+    let resolver = config.resolver.as_ref()?;
+    let servers = match resolver.name_servers.is_empty() {
+        false => resolver.name_servers.clone(),
+        true => name_servers::of_system().0,
+    };
+    let known = known_servers();
+    Some(servers.into_iter().map(|server| (server, known.counts(server))).collect())
 }
 
 /// What is known about the DNS servers. Of the process, so that a reload forgets nothing.

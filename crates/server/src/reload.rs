@@ -395,6 +395,7 @@ mod tests {
         let configuration = Configuration {
             source: None,
             keys: Default::default(),
+            memory: Default::default(),
             checks: checks.expect("no server is checked"),
             addresses: Arc::default(),
             numbers: Numbers::of(&config),

@@ -22,7 +22,7 @@ use tidegate_gate::name_book::{SRV_PORT, text_of};
 use tidegate_gate::slots::Marks;
 
 use crate::name_client;
-use crate::slots::{KnownMarks, fill, socket_addresses, templates};
+use crate::slots::{KnownMarks, SlotAddresses, fill, socket_addresses, templates};
 use crate::threads::{self, Ended};
 
 /// How many names are resolved at once.
@@ -116,24 +116,29 @@ impl core::fmt::Display for Unresolved {
 /// an address at start.
 pub type Addresses = Vec<Vec<Vec<Address>>>;
 
-/// The addresses of all servers, without a bound on the time that the resolver takes.
-///
-/// # Errors
-/// A finding for each server name that cannot be resolved.
-pub(crate) fn resolve_all(arranged: &Arranged) -> Result<Resolution, Vec<Finding>> {
-    let found = Lookups::default().find_all(
-        (names_of(arranged), None),
-        &|| false,
-        &look_up_of(&arranged.config),
-    );
-    let none = (&Arranged::default(), &Vec::new());
-    let of_found = |server: &Server, _: Option<&[Address]>| {
-        found.get(server).cloned().unwrap_or_else(|| Err("the name was not resolved".to_owned()))
-    };
-    resolve_with(arranged, none, of_found)
+/// Resolves the names of all servers, without a bound on the time that the resolver takes.
+pub(crate) fn find_all(arranged: &Arranged) -> Found {
+    let look_up = look_up_of(&arranged.config);
+    Lookups::default().find_all((names_of(arranged), None), &|| false, &look_up)
 }
 
-/// As [`resolve_all`], for the configuration that follows `known`. Resolves nothing: names that `known` does not contain have the
+/// The addresses of all servers at the start of a process. Slots keep the addresses in `slots` that were found again.
+///
+/// # Errors
+/// A finding for each server name that was not found.
+pub(crate) fn resolve_first(
+    arranged: &Arranged,
+    found: &Found,
+    slots: &SlotAddresses,
+) -> Result<Resolution, Vec<Finding>> {
+    let none = (&Arranged::default(), &Vec::new());
+    let late = || Err("the name was not resolved".to_owned());
+    resolve_keeping(slots, arranged, none, |server, _| {
+        found.get(server).cloned().unwrap_or_else(late)
+    })
+}
+
+/// As [`resolve_first`], for the configuration that follows `known`. Resolves nothing: names that `known` does not contain have the
 /// addresses in `found`.
 ///
 /// # Errors
@@ -151,7 +156,7 @@ pub(crate) fn resolve_new(
     })
 }
 
-/// As [`resolve_all`], for the configuration that follows `known`, within `RELOAD_WAIT_MAX`. A name that cannot be resolved now
+/// As [`resolve_first`], for the configuration that follows `known`, within `RELOAD_WAIT_MAX`. A name that cannot be resolved now
 /// keeps the addresses that it had; also returns each such name.
 ///
 /// # Errors
@@ -316,6 +321,16 @@ fn resolve_with(
     known: (&Arranged, &Addresses),
     look_up: impl Fn(&Server, Option<&[Address]>) -> Result<Located, String>,
 ) -> Result<Resolution, Vec<Finding>> {
+    resolve_keeping(&SlotAddresses::new(), next, known, look_up)
+}
+
+/// As `resolve_with`. Slots that `known` does not have begin with the addresses in `slots`.
+fn resolve_keeping(
+    slots: &SlotAddresses,
+    next: &Arranged,
+    known: (&Arranged, &Addresses),
+    look_up: impl Fn(&Server, Option<&[Address]>) -> Result<Located, String>,
+) -> Result<Resolution, Vec<Finding>> {
     let earlier = addresses_by_name(known);
     let mut resolving = Resolving {
         earlier,
@@ -343,7 +358,12 @@ fn resolve_with(
                         of.name == pool.name
                             && of.servers.get(at).is_some_and(|of| of.address == server.address)
                     });
-                    known_at(at).filter(|_| is_same).unwrap_or_default()
+                    let inherited = || {
+                        let address =
+                            slots.get(&(pool.name.clone(), server.address.to_string()))?;
+                        Some(vec![Address::Tcp(*address)])
+                    };
+                    known_at(at).filter(|_| is_same).or_else(inherited).unwrap_or_default()
                 }
             });
         }
@@ -634,6 +654,33 @@ mod tests {
         let findings = resolve_with(&first, none, fails).expect_err("they are required");
         let subjects: Vec<&str> = findings.iter().map(|of| of.subject.as_str()).collect();
         assert_eq!(subjects, ["ip:1", "ip:2", "many:80"], "one for all slots");
+    }
+
+    #[test]
+    fn slots_keep_the_addresses_of_the_process_that_is_replaced() {
+        let first = arranged("ip:1\", { address = \"many:80\", slots = 3 }, \"ip:2");
+        let ip = |last: u8| Address::Tcp(([10, 0, 0, last], 80).into());
+        let found = |all: &[u8]| {
+            let many: Vec<Address> = all.iter().copied().map(ip).collect();
+            let all = [(("ip", 1), vec![ip(99)]), (("ip", 2), vec![ip(99)]), (("many", 80), many)];
+            let all = all
+                .map(|((name, port), found)| ((name.to_owned(), port), Ok(Located::from(found))));
+            Found::from(all)
+        };
+        let slots = |earlier: &[(&str, u8)], all: &[u8]| {
+            let pair = |(name, last): &(&str, u8)| {
+                (("p".to_owned(), (*name).to_owned()), ([10, 0, 0, *last], 80).into())
+            };
+            let earlier: SlotAddresses = earlier.iter().map(pair).collect();
+            let resolved = resolve_first(&first, &found(all), &earlier).expect("all are found");
+            resolved.addresses[0][1..=3].to_vec()
+        };
+        let [one, two, three] = [1, 2, 3].map(|last| vec![ip(last)]);
+        let earlier = [("many:80#1", 2), ("many:80#3", 1), ("ip:1", 7), ("gone", 3)];
+        assert_eq!(slots(&[], &[2, 1]), [one.clone(), two.clone(), vec![]]);
+        assert_eq!(slots(&earlier, &[1, 2]), [two.clone(), vec![], one.clone()]);
+        assert_eq!(slots(&earlier, &[1, 3, 2]), [two, three.clone(), one.clone()]);
+        assert_eq!(slots(&earlier, &[1, 3]), [vec![], three, one], "2 is gone");
     }
 
     #[test]

@@ -16,6 +16,9 @@ use crate::resolve::{Addresses, Server, name_of};
 /// By name: what its SRV records state.
 pub(crate) type KnownMarks = BTreeMap<Server, Marks>;
 
+/// By the name of the pool and the name of the server: the address that a slot had in an earlier process.
+pub(crate) type SlotAddresses = BTreeMap<(String, String), SocketAddr>;
+
 /// The facts about the names of servers that decide whether and how they are used.
 #[derive(Clone, Default)]
 pub(crate) struct NameFacts {

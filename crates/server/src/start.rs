@@ -44,6 +44,7 @@ use crate::known_names::KnownNames;
 use crate::listening_sockets;
 use crate::live_edits::LiveEdits;
 use crate::log;
+use crate::memory_watch::MemoryWatch;
 use crate::name_follower::NameFollower;
 use crate::name_servers;
 use crate::outlets::{OutletWakers, Outlets};
@@ -53,10 +54,10 @@ use crate::ports::{self, StartTurn};
 use crate::predecessor::{Heritage, Predecessor};
 use crate::randomness::random_seed;
 use crate::reload::{self, ReloadSignal, Reloader};
-use crate::resolve::{self, Addresses, Lookups, Resolution, Unresolved};
+use crate::resolve::{self, Addresses, Found, Lookups, Resolution, Unresolved};
 use crate::scripts;
 use crate::service_manager;
-use crate::slots::NameFacts;
+use crate::slots::{NameFacts, SlotAddresses};
 use crate::snapshot::Numbers;
 use crate::staged_certificates::StagedCertificates;
 pub use crate::start_error::StartError;
@@ -169,6 +170,8 @@ fn serve_until_stopped(
 /// The contents of the files, and the addresses of the names, of a configuration.
 struct Files {
     tls: TlsPlan,
+    /// The addresses of the names.
+    found: Found,
     names: Resolution,
     scripts: Scripts,
 }
@@ -177,7 +180,9 @@ impl Files {
     fn read(loader: &mut TlsLoader, arranged: &Arranged) -> Result<Self, StartError> {
         let loaded = loader.load_arranged(arranged, reload::unix_seconds());
         let config = &arranged.config;
-        let (tls, names) = match (loaded, resolve::resolve_all(arranged)) {
+        let found = resolve::find_all(arranged);
+        let resolved = resolve::resolve_first(arranged, &found, &SlotAddresses::new());
+        let (tls, names) = match (loaded, resolved) {
             (Ok(tls), Ok(names)) => (tls, names),
             (tls, names) => {
                 let faults = tls.err().unwrap_or_default().into_iter().map(Finding::from);
@@ -191,7 +196,16 @@ impl Files {
         }
         let scripts = scripts::read_with_dictionaries(config).map_err(StartError::Values)?;
         names.unresolved.iter().for_each(|name| log::warning(format_args!("{name}")));
-        Ok(Self { tls, names, scripts })
+        Ok(Self { tls, found, names, scripts })
+    }
+
+    /// Gives slots the addresses that they had in the process that is replaced, if the names still have these.
+    fn keep_slots(&mut self, arranged: &Arranged, slots: &SlotAddresses) {
+        if !slots.is_empty()
+            && let Ok(names) = resolve::resolve_first(arranged, &self.found, slots)
+        {
+            self.names = names;
+        }
     }
 }
 
@@ -242,7 +256,7 @@ impl InheritedParts {
 
 /// Makes the plan of the workers. Also returns the CPUs that they may use.
 fn make_plan(
-    (arranged, files): (Arranged, Files),
+    (arranged, mut files): (Arranged, Files),
     inherited: &InheritedParts,
     workers: Option<u16>,
     descriptors: u64,
@@ -256,6 +270,7 @@ fn make_plan(
     if let Some(warning) = descriptor_budget::warning(config, count, descriptors) {
         log::warning(format_args!("{warning}"));
     }
+    files.keep_slots(&arranged, &inherited.first_transfer.slots());
     let Resolution { addresses, marks, unresolved } = files.names;
     let name_facts = NameFacts { marks, lost: BTreeSet::new() };
     inherited.roster.note_names(&name_facts.states(&arranged, &addresses));
@@ -272,7 +287,9 @@ fn make_plan(
         descriptors,
         inherited: inherited.inheritance.numbers().into(),
         statuses: Arc::new(inherited.roster.statuses()),
-        earlier_servers: Arc::new(inherited.first_transfer.servers.clone()),
+        earlier_servers: Arc::new(
+            inherited.first_transfer.servers_as_in(&inherited.roster.passed()),
+        ),
     };
     Ok((plan, cpus))
 }
@@ -383,9 +400,14 @@ impl RunningWorkers {
         }));
         let mut keys = KeyFetcher::default();
         keys.follow(&plan.process.keys).map_err(system("starting the thread that fetches keys"))?;
+        let mut memory = MemoryWatch::default();
+        memory
+            .follow(&plan.process.memory)
+            .map_err(system("starting the thread that measures memory"))?;
         let Reading { source, read, loader, seen, takeover } = reading;
         let configuration = Configuration {
             keys,
+            memory,
             source,
             read,
             arranged: (*plan.arranged).clone(),

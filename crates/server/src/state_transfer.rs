@@ -9,6 +9,7 @@
 //! A transfer is lines of JSON: a header with the version, one line for each part, and an end. Lines and members that are unknown
 //! to a version are skipped.
 
+use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
@@ -18,6 +19,7 @@ use tidegate_gate::agent::{AgentState, Operation};
 use tidegate_gate::eject::Ejection;
 use tidegate_gate::health::ServerState;
 
+use crate::slots::SlotAddresses;
 use crate::stats::Subject;
 
 /// The version of the lines. Another version is ignored.
@@ -59,6 +61,8 @@ pub(crate) struct PassedServer {
     pub(crate) weight: Option<u16>,
     /// The weight in the file. If the next process has another weight in its file, it ignores `weight`.
     pub(crate) configured: u16,
+    /// The address of a slot that has one.
+    pub(crate) slot: Option<SocketAddr>,
     /// The results of its checks; `None` if the server is not checked.
     pub(crate) checked: Option<PassedChecks>,
     /// By worker: the ejection that is in force for the worker.
@@ -96,6 +100,24 @@ pub(crate) struct PassedAgent {
 }
 
 impl StateTransfer {
+    /// The addresses of slots, by the name of the pool and the name of the server.
+    pub(crate) fn slots(&self) -> SlotAddresses {
+        let known = self.servers.iter();
+        known.filter_map(|(name, server)| Some((name.clone(), server.slot?))).collect()
+    }
+
+    /// The servers, without those slots that have another address in `now`.
+    pub(crate) fn servers_as_in(
+        &self,
+        now: &BTreeMap<(String, String), PassedServer>,
+    ) -> BTreeMap<(String, String), PassedServer> {
+        let is_same = |name: &(String, String), earlier: &PassedServer| {
+            earlier.slot.is_none() || now.get(name).is_some_and(|own| own.slot == earlier.slot)
+        };
+        let known = self.servers.iter().filter(|(name, earlier)| is_same(name, earlier));
+        known.map(|(name, earlier)| (name.clone(), earlier.clone())).collect()
+    }
+
     /// The transfer as bytes, and how many of its entries were left out because there are too many or they are too long.
     pub(crate) fn encode(&self) -> (Vec<u8>, usize) {
         let mut out = format!("{{\"transfer\":{VERSION}}}\n").into_bytes();
@@ -253,6 +275,9 @@ fn encode_server((pool, name): &(String, String), server: &PassedServer) -> Valu
         "unchanged_ms": server.unchanged_ms,
         "down_ms": server.down_ms,
     });
+    if let Some(address) = server.slot {
+        line["slot"] = json!(address.to_string());
+    }
     if !server.ejected.is_empty() {
         let row = |(worker, of): (&usize, &Ejection)| {
             json!([worker, of.left.as_millis() as u64, of.times])
@@ -296,7 +321,9 @@ fn decode_server(line: &Map<String, Value>) -> PassedServer {
         };
         PassedAgent { state, checks, failures }
     });
+    let slot = line.get("slot").and_then(Value::as_str).and_then(|text| text.parse().ok());
     PassedServer {
+        slot,
         state: word(line, "state", &ServerState::WORDS),
         weight: small("weight"),
         configured: small("configured").unwrap_or_default(),
@@ -378,6 +405,7 @@ mod tests {
             state: ServerState::Maintenance,
             weight: Some(0),
             configured: 3,
+            slot: Some(([10, 0, 0, 1], 80).into()),
             checked: Some(checked),
             ejected: BTreeMap::from([(3, Ejection { left: Span::from_millis(1500), times: 2 })]),
             agent: Some(PassedAgent { state, checks: 8, failures: 9 }),
@@ -456,7 +484,7 @@ mod tests {
     #[test]
     fn unknown_lines_and_members_are_skipped() {
         let text = b"{\"transfer\":1,\"by\":\"a later one\"}\n{\"table\":[1]}\n{\"process\":{\"a\":1,\"b\":-1,\"c\":\"x\"}}\n\
-            {\"server\":[\"p\",\"s\"],\"state\":\"odd\",\"weight\":70000,\"health\":[1,2],\"agent\":3,\"ejected\":[[1,2],[0,-1,0],7]}\n\
+            {\"server\":[\"p\",\"s\"],\"state\":\"odd\",\"weight\":70000,\"slot\":\"10.0.0.1\",\"health\":[1,2],\"agent\":3,\"ejected\":[[1,2],[0,-1,0],7]}\n\
             {\"server\":[\"p\"]}\n{\"of\":[\"moon\",\"x\"]}\n{\"of\":[\"route\",\"/\"],\"durations\":[1,2]}\n{\"end\":1}\n";
         let transfer =
             TransferReader::default().read(text).expect("lines of JSON").expect("an end");

@@ -135,6 +135,21 @@ fn usage_error_has_the_prefix_of_all_errors() {
 }
 
 #[test]
+fn negative_values_of_a_profile_get_the_allowed_ones() {
+    for (arguments, expected) in [
+        (&["-1s"][..], "is not a duration of up to 5m"),
+        (&["--hertz", "-1"], "1..=999"),
+        (&["--worker", "-1"], "0..=65535"),
+    ] {
+        let output =
+            tidegate(&[&["ctl", "--at", "127.0.0.1:1", "profile"][..], arguments].concat());
+        assert_eq!(output.status.code(), Some(2));
+        let message = text(&output.stderr);
+        assert!(message.starts_with("tidegate: ") && message.contains(expected), "{message}");
+    }
+}
+
+#[test]
 fn words_of_other_servers_get_the_command_to_run_instead() {
     for (arguments, help) in [
         (&["-t"][..], "run: tidegate check FILE"),

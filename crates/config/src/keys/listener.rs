@@ -96,14 +96,16 @@ pub static LISTENER: Section = Section {
                  \"fastly-client-ip\", \"fly-client-ip\", \"cloudfront-viewer-address\", \
                  \"x-azure-clientip\", \"x-azure-socketip\", \"x-appengine-user-ip\", \
                  \"x-proxyuser-ip\", \"x-nf-client-connection-ip\", \"do-connecting-ip\", \
-                 \"incap-client-ip\"]",
+                 \"incap-client-ip\", \"x-original-url\", \"x-rewrite-url\"]",
             ),
-            "Further fields in which proxies state the client's address. They are removed from requests of \
+            "Further fields in which proxies state the client's address, or the URL of its request. They are removed from requests of \
              all clients except `trusted` ones, and from all trailers; \"_\" in a name matches \"-\". \
              X-Forwarded-* and Forwarded are not listed here: they are always replaced.",
             "Applications and their libraries read these fields, and anyone can write them: nginx, \
              Apache, PHP and Akamai (the first four), load balancers and Kubernetes (the next nine), \
-             Envoy, and the content delivery networks and platforms in the other names.",
+             Envoy, and the content delivery networks and platforms in the other names. Some servers (IIS, and \
+             frameworks such as Symfony and Zend) take the path from the last two, and so would serve another path \
+             than the one that the routes matched.",
         ),
         key(
             "proxy-protocol",

@@ -1,9 +1,12 @@
 //! The settings of the admission of requests under overload.
 //! In: nothing. Out: the section `[server.overload]`.
 
-use super::Preset::Value;
-use super::Shape::Duration;
+use super::Preset::{Absent, Value};
+use super::Shape::{Duration, OneOf, Size, Text};
 use super::{Section, key};
+
+/// The form of a share of the memory.
+const MEMORY_SHARE: &str = "a percentage from \"1%\" to \"100%\"";
 
 /// `overload = { ... }` of `[server]`.
 pub static OVERLOAD: Section = Section {
@@ -11,7 +14,7 @@ pub static OVERLOAD: Section = Section {
     about: "Refuses a share of the new requests while a worker is overloaded, with a 503 response and Retry-After, so that the others are \
              served in time. A request that arrives during a turn of its worker waits for the end of the turn. If every turn of an \
              interval is longer than `turn-target`, the share grows by a sixteenth, up to fifteen sixteenths; otherwise it falls by an \
-             eighth. Not refused: requests of routes with `respond`, `redirect` or `shed = false`, messages of WebSocket connections, \
+             eighth. With `memory-max`, all new requests are refused while the process uses too much memory. Not refused: requests of routes with `respond`, `redirect` or `shed = false`, messages of WebSocket connections, \
              connections that `forward` forwards, and the admin interface.",
     keys: &[
         key(
@@ -29,6 +32,17 @@ pub static OVERLOAD: Section = Section {
             "The time during which every turn must exceed `turn-target` before requests are refused. A single long turn does \
              not count as overload.",
             "Long enough for bursts, and shorter than clients notice.",
+        ),
+        key(
+            "memory-max",
+            OneOf(&[Size(16 << 20, 16 << 40), Text(MEMORY_SHARE)]),
+            Absent,
+            "While more memory is in use than this, all new requests are refused, until the use is 5 % lower. A size limits the resident memory of the \
+             process. A percentage is a share of `memory.max` of its control groups (cgroup v2): all of their processes count, with \
+             their kernel memory, but without cached files. If these have no limit, it is a share of the memory of the machine, and \
+             the resident memory of the process counts. The memory is measured every second. Without this setting, it is not \
+             measured.",
+            "",
         ),
     ],
     later: &[],

@@ -1,7 +1,7 @@
-//! The fields in which proxies state the address of a client. In: nothing. Out: names.
+//! The fields in which proxies state the address of a client or the URL of its request. In: nothing. Out: names.
 
 /// The default of `client-address-headers`.
-pub const CLIENT_ADDRESS_HEADERS: [&str; 27] = [
+pub const CLIENT_ADDRESS_HEADERS: [&str; 29] = [
     "x-real-ip",
     "x-client-ip",
     "client-ip",
@@ -29,4 +29,6 @@ pub const CLIENT_ADDRESS_HEADERS: [&str; 27] = [
     "x-nf-client-connection-ip",
     "do-connecting-ip",
     "incap-client-ip",
+    "x-original-url",
+    "x-rewrite-url",
 ];

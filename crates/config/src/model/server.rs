@@ -43,11 +43,26 @@ pub struct Overload {
     pub turn_target: Span,
     /// A worker is overloaded if all turns of an interval of this length were longer.
     pub interval: Span,
+    /// The memory above which all new requests are refused; `None`: none are for this reason.
+    pub memory_max: Option<MemoryMax>,
+}
+
+/// `memory-max` of `overload`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryMax {
+    /// Bytes of the resident memory of the process.
+    Bytes(u64),
+    /// A share of the memory of the control group or the machine, in percent.
+    Percent(u8),
 }
 
 impl Default for Overload {
     fn default() -> Self {
-        Self { turn_target: Span::from_millis(20), interval: Span::from_millis(100) }
+        Self {
+            turn_target: Span::from_millis(20),
+            interval: Span::from_millis(100),
+            memory_max: None,
+        }
     }
 }
 

@@ -114,6 +114,9 @@ const OUTDATED: &str = "this listener has new rules for TLS and client certifica
 /// The refusal of a request because of overload.
 const OVERLOADED: &str = "the server is overloaded";
 
+/// Why a request is refused, if it is because of `memory-max`. Not shown to clients.
+const MEMORY_EXCEEDED: &str = "the process uses more memory than memory-max";
+
 /// How a request is answered.
 enum Decision {
     /// An error response. `closes`: the rest of the connection cannot be trusted.
@@ -168,11 +171,11 @@ impl Worker {
         }
         match decision {
             Decision::Route(route)
-                if self.admission.is_refusing() && self.sheds(&snapshot, route) =>
+                if self.is_overloaded(&snapshot) && self.sheds(&snapshot, route) =>
             {
                 self.identify_refused(to, head, scheme);
                 self.note_route(to, route);
-                self.refuse_overload(reactor, to);
+                self.refuse_overload(reactor, to, snapshot.process.memory.is_exceeded());
             }
             Decision::Refused { status, text, closes } => {
                 self.identify_refused(to, head, scheme);
@@ -189,22 +192,33 @@ impl Worker {
         }
     }
 
-    /// Whether the next request of a route is refused, because the worker is overloaded. Routes whose responses cost no more than a
-    /// refusal refuse none.
+    /// Whether requests are refused because the worker is overloaded or the process uses too much memory.
+    #[inline]
+    fn is_overloaded(&self, snapshot: &Snapshot) -> bool {
+        self.admission.is_refusing() || snapshot.process.memory.is_exceeded()
+    }
+
+    /// Whether the next request of a route is refused because of overload. Routes whose responses cost no more than a refusal
+    /// refuse none.
     fn sheds(&mut self, snapshot: &Snapshot, route: usize) -> bool {
         let route = snapshot.route(route);
         let is_cheap = matches!(route.action, Action::Respond(_) | Action::Redirect(_));
-        route.shed && !is_cheap && !self.admission.admits()
+        let is_exceeded = snapshot.process.memory.is_exceeded();
+        route.shed && !is_cheap && (is_exceeded || !self.admission.admits())
     }
 
-    /// Refuses a request, because the worker is overloaded.
-    fn refuse_overload<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
-        let refusals = &self.accounts.counters.overload_refusals;
+    /// Refuses a request because of overload. `is_memory`: the process uses too much memory.
+    fn refuse_overload<R: Reactor>(&mut self, reactor: &mut R, to: Requester, is_memory: bool) {
+        let counters = &self.accounts.counters;
+        let (refusals, reason) = match is_memory {
+            true => (&counters.memory_refusals, MEMORY_EXCEEDED),
+            false => (&counters.overload_refusals, OVERLOADED),
+        };
         refusals.add(1);
         // The clients do not all come back at once.
         let retry_after = 1 + refusals.load() % 3;
         let denial = Denial { retry_after, ..Denial::new(503, OVERLOADED) };
-        self.deny(reactor, to, denial, OVERLOADED, false);
+        self.deny(reactor, to, denial, reason, false);
     }
 
     /// Begins the action of a route. `changes`: the changes of the route to the request.

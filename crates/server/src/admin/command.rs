@@ -15,7 +15,7 @@ use super::rows::listed;
 use super::wait::Wait;
 use super::{
     Operations, activity, certificates, console, edits, errors, events, info, maintenance, map,
-    parts, sess, set, stat, table, wait,
+    parts, resolvers, sess, set, stat, table, wait,
 };
 use crate::health::{ServerState, View};
 
@@ -138,10 +138,17 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         words: &["show", "resolvers"],
+        arguments: "[default] [json]",
+        about: "the DNS servers of [resolver], with HAProxy's counts of queries; with json, the rows of `show names`",
+        example: "show resolvers",
+        run: resolvers::show,
+    },
+    Command {
+        words: &["show", "names"],
         arguments: "[json]",
         about: "the names of servers: addresses, when they were resolved, lookups, changes, failures",
-        example: "show resolvers",
-        run: parts::resolvers,
+        example: "show names",
+        run: parts::names,
     },
     Command {
         words: &["show", "push"],

@@ -76,6 +76,7 @@ fn fields(operations: &Operations) -> Vec<(&'static str, String)> {
     let failed_resolutions = names.iter().map(|(_, name)| name.failures).sum();
     let is_stopping = operations.is_stopping.load(Ordering::SeqCst);
     let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let memory_max = operations.process().memory.measured().map_or(0, |(_, max)| max);
     let text = |name, value: &str| (name, value.to_owned());
     let number = |name, value: u64| (name, value.to_string());
     vec![
@@ -88,7 +89,7 @@ fn fields(operations: &Operations) -> Vec<(&'static str, String)> {
         number("Pid", std::process::id().into()),
         ("Uptime", uptime_text(uptime)),
         number("Uptime_sec", uptime),
-        number("Memmax_MB", 0),
+        number("Memmax_MB", memory_max >> 20),
         number("PoolAlloc_MB", 0),
         number("PoolUsed_MB", 0),
         number("PoolFailed", 0),
@@ -145,7 +146,7 @@ fn fields(operations: &Operations) -> Vec<(&'static str, String)> {
         number("DebugCommandsIssued", 0),
         number("CumRecvLogs", 0),
         text("Build info", env!("CARGO_PKG_VERSION")),
-        number("Memmax_bytes", 0),
+        number("Memmax_bytes", memory_max),
         number("PoolAlloc_bytes", 0),
         number("PoolUsed_bytes", 0),
         number("Start_time_sec", start.as_secs()),

@@ -655,7 +655,7 @@ mod tests {
             (format!("wait 1s server {place} well"), "allowed: up, down, unused"),
             ("wait 1s server p/x up".to_owned(), "no server p/x"),
             ("wait".to_owned(), "usage: wait DURATION"),
-            ("wait 6m".to_owned(), "at most 5m"),
+            ("wait 6m".to_owned(), "allowed: 0s to 5m"),
             ("enable server".to_owned(), "usage: enable server POOL/SERVER"),
             ("set log level loud".to_owned(), "allowed: error, warning, info"),
         ] {

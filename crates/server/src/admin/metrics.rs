@@ -102,6 +102,13 @@ fn about(name: &str) -> &'static str {
         }
         ("key_fetches", None) => "Key sets for tokens (JWKS) that were fetched.",
         ("key_fetch_failures", None) => "Failed attempts to fetch keys for tokens.",
+        ("memory_used_bytes_now", None) => {
+            "Memory in use, as it counts for `memory-max`; 0 before it is measured."
+        }
+        ("memory_max_bytes_now", None) => "Memory that may be in use by `memory-max`.",
+        ("memory_exceeded_now", None) => {
+            "1 while new requests are refused because more memory than `memory-max` is in use."
+        }
         ("log_lines_lost", None) => {
             "Lines of the log that were lost because stderr was read too slowly or could not be written."
         }

@@ -27,6 +27,7 @@ mod process;
 mod profile;
 mod rates;
 mod reloads;
+mod resolvers;
 mod rows;
 mod sess;
 mod set;
@@ -173,7 +174,14 @@ impl Operations {
             ("key_fetch_failures", 0),
             ("log_lines_lost", log::lost()),
         ]);
-        for (_, keys) in self.process().keys.all() {
+        let process = self.process();
+        if process.memory.max().is_some() {
+            let (used, max) = process.memory.measured().unwrap_or_default();
+            sums.insert("memory_used_bytes_now", used);
+            sums.insert("memory_max_bytes_now", max);
+            sums.insert("memory_exceeded_now", process.memory.is_exceeded().into());
+        }
+        for (_, keys) in process.keys.all() {
             let facts = keys.facts();
             *sums.entry("key_fetches").or_default() += facts.fetches;
             *sums.entry("key_fetch_failures").or_default() += facts.failures;

@@ -1,4 +1,4 @@
-//! The commands that show the parts of the process: `show pools`, `show tls`, `show resolvers`, `show push`, `show lua`.
+//! The commands that show the parts of the process: `show pools`, `show tls`, `show names`, `show push`, `show lua`.
 //! In: the configuration in force; the reports of the workers. Out: rows with the sums over all workers.
 
 use std::collections::BTreeMap;
@@ -165,8 +165,8 @@ fn certificate_row(
 }
 
 /// Shows the names of servers and their addresses.
-pub(super) fn resolvers(arguments: &[&str], operations: &Operations) -> Outcome {
-    let is_json = wants_json("show resolvers", arguments)?;
+pub(super) fn names(arguments: &[&str], operations: &Operations) -> Outcome {
+    let is_json = wants_json("show names", arguments)?;
     let mut rows = Rows::new(&[
         "name",
         "state",

@@ -93,8 +93,10 @@ pub(super) fn plan(arguments: &[&str], operations: &Operations) -> Outcome {
 impl Plan {
     fn parse(arguments: &[&str], workers: usize, routes: &[String]) -> Result<Self, String> {
         let [span, rest @ ..] = arguments else { return Err(USAGE.to_owned()) };
-        let span = parse_span(span).filter(|span| (SPAN_MIN..=SPAN_MAX).contains(span));
-        let span = span.ok_or_else(|| format!("DURATION must be 100ms to 5m; {USAGE}"))?;
+        let known = parse_span(span).filter(|span| (SPAN_MIN..=SPAN_MAX).contains(span));
+        let span = known.ok_or_else(|| {
+            format!("the duration cannot be {span:?}; allowed: 100ms to 5m; {USAGE}")
+        })?;
         let mut plan =
             Self { span, worker: None, route: None, hertz: HERTZ, means: None, is_attached: false };
         let mut rest = rest;

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Instant;
 
-use tidegate_config::model::{Balance, Bind, Config};
+use tidegate_config::model::{Balance, Bind, Config, Forward};
 use tidegate_gate::access::Names;
 
 use super::command::{Outcome, Reply};
@@ -252,11 +252,34 @@ fn rows(operations: &Operations) -> Vec<Row> {
         rows.push(row);
     }
     let names = Names::new(config);
+    let without_http = pools_without_http(config);
     for pool in 0..config.pools.len() {
+        let first = rows.len();
         add_pool(&mut rows, operations, (config, &names), pool, &totals);
+        if without_http.contains(&pool) {
+            rows[first..].iter_mut().for_each(|row| _ = row.insert("mode", "tcp".to_owned()));
+        }
     }
     add_rates(&mut rows, operations);
     rows
+}
+
+/// The indexes of the pools that only listeners with `forward` use.
+fn pools_without_http(config: &Config) -> BTreeSet<usize> {
+    let forwards = config.listeners.iter().filter_map(|listener| listener.forward.as_ref());
+    let mut pools: BTreeSet<usize> = forwards.flat_map(Forward::pools).collect();
+    if pools.is_empty() {
+        return pools;
+    }
+    let of_routes = config.routes.iter().flat_map(|route| route.pools().chain(route.also_used()));
+    of_routes.for_each(|pool| _ = pools.remove(&pool));
+    let is_named = |name: &String| {
+        let mut backends = config.push.iter().filter_map(|hub| hub.backend.as_ref());
+        config.lua.iter().any(|app| app.pools.contains(name))
+            || backends.any(|backend| backend.uses_pool(name))
+    };
+    pools.retain(|pool| config.pools.get(*pool).is_some_and(|pool| !is_named(&pool.name)));
+    pools
 }
 
 /// The columns with the requests of a second.
@@ -463,6 +486,26 @@ mod tests {
         for line in ["1 2", "1 x 1", "1 1 x", "1 1 1 1", "1 -2 1"] {
             assert_eq!(shown(line), None, "{line}");
         }
+    }
+
+    #[test]
+    fn pools_that_requests_use_are_not_in_tcp_mode() {
+        let pools: String = ["db", "both", "mail", "app", "lua", "rest"]
+            .map(|name| format!("[pool.{name}]\nservers = [\"10.0.0.1:1\"]\n"))
+            .concat();
+        let text = format!(
+            "[[listener]]\nbind = \"127.0.0.1:1\"\n[[listener]]\nbind = \"127.0.0.1:2\"\nforward = \"db\"\n\
+             [[listener]]\nbind = \"127.0.0.1:3\"\nforward = {{ sni = {{ \"a.example\" = \"both\", \"b.example\" = \"lua\" }}, default = \"mail\" }}\n\
+             [[route]]\npath = \"/a\"\nproxy = \"app\"\nmirror = {{ pool = \"both\" }}\n\
+             [[route]]\nlua = \"l\"\n[lua.l]\nscript = \"x.lua\"\npools = [\"lua\"]\n{pools}"
+        );
+        let config = match tidegate_config::parse(&text, "the test") {
+            Ok(config) => config,
+            Err(errors) => panic!("{errors}"),
+        };
+        let found = pools_without_http(&config);
+        let names: Vec<&str> = found.iter().map(|at| config.pools[*at].name.as_str()).collect();
+        assert_eq!(names, ["db", "mail"]);
     }
 
     #[test]

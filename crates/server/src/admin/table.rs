@@ -145,8 +145,9 @@ pub(super) fn set(arguments: &[&str], operations: &Operations) -> Outcome {
         return Err("usage: set table NAME KEY mark NUMBER".to_owned());
     };
     let table = find(name, operations)?;
-    let mark =
-        mark.parse().map_err(|_| format!("the mark cannot be {mark:?}; allowed: a number"))?;
+    let mark = mark.parse().map_err(|_| {
+        format!("the mark cannot be {mark:?}; allowed: a whole number from 0 to {}", u64::MAX)
+    })?;
     if !table.settings().counts.iter().any(|count| count.what == Counted::Mark) {
         return Err(format!("table {name:?} has no marks: add \"mark\" to its `counts`"));
     }

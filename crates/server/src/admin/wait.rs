@@ -50,8 +50,12 @@ impl Condition {
 /// Reads the arguments of the command.
 pub(super) fn plan(arguments: &[&str], operations: &Operations) -> Outcome {
     let [span, rest @ ..] = arguments else { return Err(USAGE.to_owned()) };
-    let span = parse_span(span).filter(|span| *span <= SPAN_MAX);
-    let span = span.ok_or_else(|| format!("DURATION must be at most 5m; {USAGE}"))?;
+    let known = parse_span(span).filter(|span| *span <= SPAN_MAX);
+    let span = known.ok_or_else(|| {
+        format!(
+            "the duration cannot be {span:?}; allowed: 0s to 5m, such as 500ms, 30s or 2m; {USAGE}"
+        )
+    })?;
     let until = match rest {
         [] => None,
         ["server", place, word] => {

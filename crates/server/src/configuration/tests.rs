@@ -123,6 +123,7 @@ fn with_workers<T>(
     let mut configuration = Configuration {
         source: Some(Box::new(File(text))),
         keys: KeyFetcher::default(),
+        memory: MemoryWatch::default(),
         checks: checks.expect("no server is checked"),
         addresses: Arc::default(),
         numbers: Numbers::of(&config),

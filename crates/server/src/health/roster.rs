@@ -568,6 +568,7 @@ impl Entry {
             state: *state,
             weight: *weight,
             configured: self.configured,
+            slot: self.view.slot.flatten(),
             checked: checked.as_ref().map(|checked| PassedChecks {
                 numbers: checked.health.numbers(),
                 checks: checked.checks,
@@ -591,6 +592,13 @@ impl Entry {
         view.state = earlier.state;
         if earlier.configured == self.configured {
             view.weight = earlier.weight.map(|weight| weight.min(WEIGHT_MAX));
+        }
+        match view.slot {
+            // `note_names` compares the address with that of the name.
+            None => view.slot = earlier.slot.map(Some),
+            Some(own) if own == earlier.slot => {}
+            // The other results are those of another server.
+            Some(_) => return,
         }
         if let (Some(own), Some(earlier)) = (&mut view.checked, &earlier.checked)
             && own.last.is_none()

@@ -14,6 +14,7 @@ use super::roster::{Roster, View};
 use super::target::targets;
 use super::{ServerId, ServerState, ServerStatuses};
 use crate::resolve::Addresses;
+use crate::slots::NameState;
 use crate::start::Mail;
 use crate::state_transfer::{StateTransfer, TransferReader};
 
@@ -451,6 +452,33 @@ fn next_process_continues_with_what_this_one_knows() {
     assert_eq!(counts(&new, 0), (0, 0, 0));
     new.roster.inherit_states(&second);
     assert_eq!(new.word(0), "DOWN");
+}
+
+#[test]
+fn next_process_uses_the_results_of_a_slot_only_for_the_same_address() {
+    let settings = "health = { http = \"/up\", rise = 1000 }";
+    let mut old = Stage::new(1, settings, Faults::none(), 8);
+    old.origins[0].manner = Manner::Status(500);
+    let address = |last: u8| Some(([10, 0, 0, last], 80).into());
+    let state = |last: u8| NameState { slot: Some(address(last)), ..NameState::default() };
+    old.roster.note_names(&[vec![state(1)]]);
+    old.run(Span::from_secs(3));
+    assert!(!old.view(0).is_up());
+    let servers = old.roster.passed();
+    let transfer = StateTransfer { servers, ..StateTransfer::default() };
+    let slots: Vec<_> = transfer.slots().into_values().map(Some).collect();
+    assert_eq!(slots, [address(1)]);
+    for (last, is_up) in [(1, false), (2, true)] {
+        let new = Stage::new(1, settings, Faults::none(), 9);
+        new.roster.inherit_states(&transfer);
+        new.roster.note_names(&[vec![state(last)]]);
+        assert_eq!(new.view(0).is_up(), is_up, "{last}");
+        // The last transfer, too.
+        new.roster.inherit_states(&transfer);
+        assert_eq!(new.view(0).is_up(), is_up, "{last}");
+        let kept = transfer.servers_as_in(&new.roster.passed());
+        assert_eq!(kept.len(), usize::from(!is_up), "{last}");
+    }
 }
 
 const KEEP: &str = "health = { http = \"/up\", timeout = \"500ms\", keep-alive = \"20s\" }";

@@ -139,10 +139,16 @@ fn truncated_answer_is_fetched_over_tcp() {
 #[test]
 fn errors_lead_to_the_next_server_and_absence_does_not() {
     let (broken, first) = serve(&[Reply::Code(2), Reply::Malformed, Reply::Code(5)]);
+    // An earlier test may have used the port.
+    let before = known_servers().counts(broken);
     let (good, second) = serve(&[Reply::Records(&[4]), Reply::Records(&[5]), Reply::Code(3)]);
     assert_eq!(find(&[broken, good]), found(&[4]), "SERVFAIL");
     assert_eq!(find(&[broken, good]), found(&[5]), "malformed");
     assert_eq!(find(&[broken, good]), Err(Failure::UnknownName), "REFUSED, then NXDOMAIN");
+    for end in [QueryEnd::Failed, QueryEnd::Malformed, QueryEnd::Refused] {
+        let count = |counts: &QueryCounts| counts.get(&end).copied().unwrap_or(0);
+        assert_eq!(count(&known_servers().counts(broken)), count(&before) + 1, "{end:?}");
+    }
     first.join().expect("the server ends");
     second.join().expect("the server ends");
     let (server, thread) = serve(&[Reply::Code(0)]);

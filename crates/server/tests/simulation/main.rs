@@ -40,6 +40,7 @@ mod lua_requests;
 mod lua_share;
 mod lua_sockets;
 mod lua_uploads;
+mod memory;
 mod mirror;
 mod named;
 mod oracle;

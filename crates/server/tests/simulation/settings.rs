@@ -15,6 +15,8 @@ use crate::stage::{GET, OK, Scene, Stage, assert_status, scene};
 pub struct Changes {
     arranged: Arranged,
     numbers: Numbers,
+    /// The state of the last change that workers share.
+    pub process: ProcessState,
 }
 
 fn parse(text: &str) -> tidegate_config::model::Config {
@@ -28,7 +30,11 @@ impl Changes {
     /// Begins with the configuration of `stage`.
     pub fn of(stage: &Stage) -> Self {
         let config = parse(&stage.text);
-        Self { numbers: Numbers::of(&config), arranged: Arranged::first(config) }
+        Self {
+            numbers: Numbers::of(&config),
+            process: ProcessState::new(&config, 0),
+            arranged: Arranged::first(config),
+        }
     }
 
     /// Applies the stage's configuration with each `from` replaced by `to`.
@@ -46,7 +52,8 @@ impl Changes {
         let in_use = removed_in_use(&[InUse::clone(&stage.harness.in_use)], &self.arranged);
         let next = self.arranged.next(parse(text), &in_use).map_err(|error| error.to_string())?;
         let addresses = addresses(&next.config);
-        let process = ProcessState::new(&next.config, 0);
+        self.process = ProcessState::new(&next.config, 0);
+        let process = self.process.clone();
         let snapshot = Snapshot::arranged(next.clone(), addresses, process, &mut self.numbers);
         let plan = tidegate_secure::TlsPlan::default();
         stage.harness.change(snapshot, &plan).map_err(|error| error.to_string())?;

@@ -34,7 +34,12 @@ Examples:
   tidegate ctl profile stop                                 end a running profile early")]
 pub(super) struct ProfileArgs {
     /// How long, such as 10s or 2m; or `stop`: end the profile that is being taken
-    #[arg(value_name = "DURATION", default_value = "10s", conflicts_with = "from")]
+    #[arg(
+        value_name = "DURATION",
+        default_value = "10s",
+        conflicts_with = "from",
+        allow_hyphen_values = true
+    )]
     duration: String,
     /// Print a table of functions; the default on a terminal
     #[arg(long, group = "format")]
@@ -55,13 +60,13 @@ pub(super) struct ProfileArgs {
     #[arg(long, value_name = "FILE")]
     from: Option<String>,
     /// Sample this worker only
-    #[arg(long, value_name = "N")]
-    worker: Option<usize>,
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16))]
+    worker: Option<u16>,
     /// Sample only what a worker does for requests of this route, by its name as in `show stat` and in logs
     #[arg(long, value_name = "NAME", conflicts_with = "from")]
     route: Option<String>,
     /// Number of samples per second of CPU time of each worker [default: 99]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=999))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=999))]
     hertz: Option<u32>,
     /// How to take samples [default: perf, if the system allows it]
     #[arg(long, value_name = "METHOD", value_parser = ["perf", "timers"])]

@@ -299,6 +299,7 @@ fn server_that_is_taken_out_gets_no_requests_until_it_is_ready() {
         (&["set", "server", "app/x", "state", "ready"][..], &format!("the servers are: {name}")),
         (&["show", "servers", "state", "x"][..], "the pools are: app"),
         (&["frobnicate"][..], "show stat [POOL|"),
+        (&["wait", "-1s"][..], "allowed: 0s to 5m"),
     ] {
         let output = operated.ctl(words);
         let said = text(&output.stderr).to_owned();
@@ -675,6 +676,10 @@ fn tables_are_shown_cleared_and_marked() {
         (&["set", "table", "u", "bob", "mark", "1"][..], "has no marks"),
         (&["set", "table", "t", "bob", "mark", "1"][..], "has no key"),
         (&["set", "table", "t", "10.0.0.1", "mark", "x"][..], "the mark cannot be"),
+        (
+            &["set", "table", "t", "10.0.0.1", "mark", "-1"][..],
+            "allowed: a whole number from 0 to 184",
+        ),
     ] {
         let output = operated.ctl(words);
         let why = String::from_utf8_lossy(&output.stderr).into_owned();

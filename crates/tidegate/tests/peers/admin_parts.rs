@@ -39,7 +39,9 @@ fn parts_of_the_process_are_shown() {
     let named = pools.as_array().expect("rows").iter().find(|row| row["pool"] == "named");
     let named = named.expect("the pool");
     assert_eq!((&named["state"], &named["weight"]), (&"up".into(), &3.into()), "{named}");
-    let names = shown(&operated, "resolvers");
+    let names = shown(&operated, "names");
+    assert_eq!(shown(&operated, "resolvers")[0]["name"], names[0]["name"]);
+    assert_eq!(operated.ctl_well(&["show", "resolvers"]), "No resolvers found\n");
     assert_eq!(names[0]["name"], format!("localhost:{}", secure.port()), "{names}");
     assert!(names[0]["addresses"].as_array().is_some_and(|all| !all.is_empty()), "{names}");
     assert_eq!(names[0]["failures"], 0);
@@ -53,7 +55,7 @@ fn parts_of_the_process_are_shown() {
     let lua = shown(&operated, "lua");
     assert_eq!((&lua[0]["application"], &lua[0]["state"]), (&"app".into(), &"running".into()));
     assert!(lua[0]["memory_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{lua}");
-    for what in ["pools", "resolvers", "tls", "push", "lua"] {
+    for what in ["pools", "names", "tls", "push", "lua"] {
         let words = operated.ctl_well(&["show", what]);
         assert!(words.lines().any(|line| line.starts_with("# ")), "{what}: {words}");
         let output = operated.ctl(&["show", what, "frob"]);

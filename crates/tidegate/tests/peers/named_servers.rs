@@ -99,9 +99,9 @@ fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
     }
 }
 
-/// The row of the name in `show resolvers`.
+/// The row of the name in `show names`.
 fn shown(operated: &Operated) -> Value {
-    let text = operated.ctl_well(&["show", "resolvers", "json"]);
+    let text = operated.ctl_well(&["show", "names", "json"]);
     serde_json::from_str::<Value>(&text).expect("JSON")[0].take()
 }
 
@@ -141,6 +141,16 @@ fn servers_follow_their_names() {
     assert_eq!(shown(&operated)["state"], "lost");
     answer(Mode::Address(first));
     wait_until("the server is up again", || get(&operated) == "one");
+    // The counts of the name server, in HAProxy's form.
+    let resolvers = operated.ctl_well(&["show", "resolvers"]);
+    let head =
+        format!("Resolvers section default\n nameserver 127.0.0.1:{names}:\n  sent:        ");
+    assert!(resolvers.starts_with(&head), "{resolvers}");
+    for name in ["valid", "nx", "other"] {
+        let line = resolvers.lines().find_map(|line| line.trim().strip_prefix(&format!("{name}:")));
+        let count = line.and_then(|count| count.trim().parse::<u64>().ok());
+        assert!(count.is_some_and(|count| count > 0), "{name}: {resolvers}");
+    }
     // The statistics are those of one server.
     let stat = operated.ctl_well(&["show", "stat"]);
     let row = format!("named,app.test:{port},");

@@ -100,3 +100,60 @@ fn overloaded_worker_refuses_some_requests_early() {
         assert!(began.elapsed() < WAIT_MAX, "requests are refused without load");
     }
 }
+
+#[test]
+fn requests_are_refused_while_the_process_uses_too_much_memory() {
+    let script = "local kept = {}\nreturn { on_request = function(request, response)\n\
+                  if request.path == \"/fill\" then for i = 1, 64 do kept[i] = string.rep(\"x\", 1048576 + i) end end\n\
+                  response:json({ kept = #kept })\nend }\n";
+    let files = crate::process::Folder::new("memory-files");
+    let script = files.file("keep.lua", script);
+    let operated = Operated::start(
+        "memory",
+        &format!(
+            "[lua.keep]\nscript = {script:?}\nmemory-max = \"256MiB\"\ntime-max = \"10s\"\n\
+             [[route]]\npath = \"/work\"\nlua = \"keep\"\n\
+             [[route]]\npath = \"/fill\"\nlua = \"keep\"\n[[route]]\npath = \"/health\"\nlua = \"keep\"\nshed = false\n\
+             [server]\nworkers = 1\n"
+        ),
+    );
+    let path = operated.folder.join("tidegate.toml");
+    let plain = std::fs::read_to_string(&path).expect("the configuration");
+    let limit = |value: &str| {
+        let limited = format!("{plain}[server.overload]\nmemory-max = {value:?}\n");
+        std::fs::write(&path, limited).expect("it is written");
+        operated.ctl_well(&["reload"]);
+    };
+    let figure = |name: &str| {
+        let page = operated.page("/metrics");
+        let line = page.lines().find(|line| line.starts_with(&format!("{name} ")));
+        let value = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        value.unwrap_or_else(|| panic!("no {name} in {page}"))
+    };
+    let resident = figure("process_resident_memory_bytes");
+    let max_mib = resident as u64 / (1 << 20) + 24;
+    limit(&format!("{max_mib}MiB"));
+    let mut client = Client::new(operated.door);
+    assert_eq!(client.get("/work"), (200, None));
+    assert_eq!(client.get("/fill").0, 200);
+    let mut wait_for = |status: u16| {
+        let began = Instant::now();
+        while client.get("/work").0 != status {
+            assert!(began.elapsed() < WAIT_MAX, "no response with {status}");
+            thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(client.get("/health").0, 200, "`shed = false`");
+        assert_eq!(client.get("/json").0, 200, "`respond`");
+    };
+    wait_for(503);
+    assert_eq!(figure("tidegate_memory_exceeded_now"), 1.0);
+    assert_eq!(figure("tidegate_memory_max_bytes_now"), (max_mib << 20) as f64);
+    assert!(figure("tidegate_memory_used_bytes_now") > (max_mib << 20) as f64);
+    assert!(figure("tidegate_memory_refusals_total") >= 1.0);
+    let info = operated.ctl_well(&["show", "info"]);
+    assert!(info.contains(&format!("\nMemmax_MB: {max_mib}\n")), "{info}");
+    // A share of the memory of the machine or of its container.
+    limit("100%");
+    wait_for(200);
+    assert!(figure("tidegate_memory_max_bytes_now") > (max_mib << 20) as f64);
+}

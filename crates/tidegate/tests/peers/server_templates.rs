@@ -13,6 +13,7 @@ use tidegate_testing::{Signal, command};
 use crate::admin::Operated;
 use crate::process::{Folder, Process, free_address, program, run, text};
 use crate::requests::curl;
+use crate::upgrade::Serving;
 
 /// How long a change may take. Only a failed test waits for so long.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -192,6 +193,46 @@ fn each_address_of_a_name_is_a_server() {
         metrics.contains("server=\"web2\"")
             && !metrics.contains("server_up{pool=\"named\",server=\"web1\"}")
     );
+}
+
+#[test]
+fn upgrade_keeps_the_slot_of_each_address() {
+    let port = servers_at(3);
+    // Nothing listens on the last address.
+    let names = Names::start("127.0.0.3 app.test\n127.0.0.9 app.test\n", &[]);
+    let settings = names.resolver("")
+        + &pool(&format!("{{ address = \"app.test:{port}\", slots = 3, prefix = \"web\" }}"))
+        + "health = { tcp = true, every = \"100ms\", fast-every = \"100ms\", rise = 1000, fall = 1 }\n";
+    let operated = Operated::start("templates-upgrade", &settings);
+    names.change("127.0.0.1 app.test\n127.0.0.3 app.test\n127.0.0.9 app.test\n");
+    wait_until("the new address has a slot", || slots(&operated)[2].0 == "127.0.0.1");
+    names.change("127.0.0.1 app.test\n127.0.0.9 app.test\n");
+    wait_until("the slot is free", || slots(&operated)[0].0 == "-");
+    let stat = |server: &str| {
+        let table = operated.ctl_well(&["show", "stat"]);
+        let mut rows = table.lines().map(|line| line.split(',').collect::<Vec<_>>());
+        let head = rows.next().expect("a head");
+        let row = rows.find(|row| row.get(..2) == Some(&["named", server][..])).expect("a row");
+        let of = |name: &str| row[head.iter().position(|of| *of == name).expect("a column")];
+        (of("hrsp_2xx").to_owned(), of("status").to_owned(), of("addr").to_owned())
+    };
+    wait_until("the dead server is down", || stat("web2").1.starts_with("DOWN"));
+    let before = bodies(&operated);
+    assert_eq!(before, set(&["127.0.0.1"]));
+    let kept = slots(&operated);
+    let has_count = || stat("web3").0 == "24";
+    wait_until("the requests count", has_count);
+    let mut serving = Serving::at(operated.admin.to_string());
+    for _ in 0..2 {
+        serving.upgrade();
+        assert_eq!(slots(&operated), kept);
+        assert!(stat("web2").1.starts_with("DOWN"), "checks must pass 1000 times");
+        assert_eq!(stat("web3").2, format!("127.0.0.1:{port}"));
+        wait_until("the counts are those of the address", has_count);
+    }
+    // A slot of the new process is reused as before.
+    names.change("127.0.0.1 app.test\n127.0.0.2 app.test\n127.0.0.9 app.test\n");
+    wait_until("the free slot is used", || slots(&operated)[0].0 == "127.0.0.2");
 }
 
 #[test]

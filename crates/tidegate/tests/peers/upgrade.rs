@@ -17,13 +17,13 @@ use crate::proxy_protocol::make_certificate;
 use crate::requests::curl;
 
 /// The process that serves at an admin interface. It is killed at the end of a test that fails.
-struct Serving {
+pub struct Serving {
     admin: String,
     pid: String,
 }
 
 impl Serving {
-    fn at(admin: String) -> Self {
+    pub fn at(admin: String) -> Self {
         let mut serving = Self { admin, pid: String::new() };
         serving.pid = serving.read_pid();
         serving
@@ -41,7 +41,7 @@ impl Serving {
     }
 
     /// Upgrades until another process serves.
-    fn upgrade(&mut self) {
+    pub fn upgrade(&mut self) {
         let old = core::mem::take(&mut self.pid);
         self.ctl(&["upgrade"]);
         for _ in 0..3000 {
