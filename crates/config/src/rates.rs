@@ -20,6 +20,9 @@ const RATES_MAX: usize = 8;
 const PERIOD: Range<Span> = Span::from_millis(1)..Span::from_secs(24 * 3600 + 1);
 /// Maximum number of requests in a period.
 const COUNT_MAX: u32 = 1_000_000_000;
+/// The shortest time between two requests on average. A limit counts this time in whole nanoseconds, so that it differs from the
+/// stated one by up to a hundredth.
+const INTERVAL_NANOS_MIN: u128 = 100;
 
 /// How long a request in a tarpit waits if the file does not state it.
 const WAIT: Span = Span::from_secs(5);
@@ -133,7 +136,15 @@ pub(crate) fn parse_limit(text: &str) -> Result<(u32, Span), ValueError> {
         format!("1{per}")
     };
     match units::parse_duration(&whole) {
-        Some(span) if PERIOD.contains(&span) => Ok((count, span)),
+        Some(span) if PERIOD.contains(&span) => {
+            if span.as_nanos() < INTERVAL_NANOS_MIN * u128::from(count) {
+                return complain(
+                    "the limit is too high",
+                    "write up to 10000000 requests a second, or remove the limit",
+                );
+            }
+            Ok((count, span))
+        }
         Some(_) => complain("the period is out of range", "write a period from 1ms to 24h"),
         None => complain("the period is not a duration", form),
     }

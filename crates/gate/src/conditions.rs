@@ -77,14 +77,12 @@ impl Prepared {
         client: &Client<'_>,
     ) -> Option<Unmet> {
         let is_from = |test: &AddressTest| test.contains(client.named_address(head), sets);
-        match () {
-            () if !self.query.iter().all(|test| query_holds(test, head.query)) => {
-                Some(Unmet::Query)
-            }
-            () if !self.cookies.iter().all(|test| cookie_holds(test, head)) => Some(Unmet::Cookies),
-            () if !self.client.as_ref().is_none_or(is_from) => Some(Unmet::Client),
-            () => None,
-        }
+        let query = || self.query.iter().position(|test| !query_holds(test, head.query));
+        let cookie = || self.cookies.iter().position(|test| !cookie_holds(test, head));
+        query()
+            .map(Unmet::Query)
+            .or_else(|| cookie().map(Unmet::Cookies))
+            .or_else(|| (!self.client.as_ref().is_none_or(is_from)).then_some(Unmet::Client))
     }
 
     /// Whether the conditions on counts hold.

@@ -65,12 +65,12 @@ pub enum Unmet {
     Path,
     /// `method`.
     Method,
-    /// `headers`.
-    Headers,
-    /// `query`.
-    Query,
-    /// `cookies`.
-    Cookies,
+    /// `headers`, by the place of its test in the configuration of the route.
+    Headers(usize),
+    /// `query`, likewise.
+    Query(usize),
+    /// `cookies`, likewise.
+    Cookies(usize),
     /// `client`.
     Client,
     /// `client-cert`.
@@ -201,7 +201,7 @@ impl Rule {
             .path
             .as_ref()
             .is_none_or(|pattern| path.is_some_and(|path| path_matches(pattern, path)));
-        let unmet_header = || self.headers.iter().any(|condition| !header_matches(condition, head));
+        let unmet_header = || self.headers.iter().position(|test| !header_matches(test, head));
         match () {
             () if !host => Some(Unmet::Host),
             () if !path => Some(Unmet::Path),
@@ -210,8 +210,10 @@ impl Rule {
             {
                 Some(Unmet::Method)
             }
-            () if unmet_header() => Some(Unmet::Headers),
-            () => match self.conditions.unmet(head, request.sets, request.client) {
+            () => match unmet_header()
+                .map(Unmet::Headers)
+                .or_else(|| self.conditions.unmet(head, request.sets, request.client))
+            {
                 Some(unmet) => Some(unmet),
                 None if !self.takes_certificate(request) => Some(Unmet::Certificate),
                 None if !self.conditions.counts_hold(head, request.client) => Some(Unmet::Counts),

@@ -44,6 +44,7 @@ use crate::log;
 use crate::memory_watch::MemoryWatch;
 use crate::name_follower::NameFollower;
 use crate::name_servers;
+use crate::passwords::VerifierThreads;
 use crate::ports;
 use crate::reload::unix_seconds;
 use crate::resolve::{self, Addresses, Found, Lookups, Resolution};
@@ -154,8 +155,8 @@ pub(crate) struct Configuration {
     pub(crate) keys: KeyFetcher,
     /// Measures the memory of the process.
     pub(crate) memory: MemoryWatch,
-    /// The threads that verify passwords are running.
-    pub(crate) verifies_passwords: bool,
+    /// The threads that verify passwords.
+    pub(crate) passwords: VerifierThreads,
     /// The programs of the Lua applications.
     pub(crate) scripts: Scripts,
     /// The files of shared dictionaries.
@@ -379,6 +380,9 @@ impl Configuration {
         self.check_addresses(&next, &opened)?;
         let earlier: Vec<_> =
             opened.iter().map(|at| (*at, earlier_on(&next.config.listeners[*at].bind))).collect();
+        self.passwords.follow(&next.config).map_err(|error| {
+            format!("tidegate: cannot start a thread that verifies passwords: {error}")
+        })?;
         if let Err(text) = self.prepare_apps(&next, &renewed.scripts) {
             // A change of one of these files may fix the error.
             self.refused = scripts::paths(&renewed.scripts);
@@ -425,17 +429,9 @@ impl Configuration {
     }
 
     /// Refuses changes of push hubs, whose state in the workers is created at the start (other keys of the same hubs are
-    /// accepted), and settings that need threads or mailboxes that are created only at the start.
+    /// accepted), and settings that need mailboxes that are created only at the start.
     fn check_applications(&self, config: &Config) -> Result<(), String> {
         let own = &self.arranged.config;
-        let needs_passwords = config.routes.iter().any(|route| route.handling.auth.is_some());
-        if needs_passwords && !self.verifies_passwords {
-            return Err(
-                "tidegate: a route now has `basic` in `auth`, but the process verifies passwords only if a route had `basic` at \
-                 the start; help: restart (tidegate ctl upgrade)"
-                    .to_owned(),
-            );
-        }
         if !has_same_hubs(own, config) {
             return Err(
                 "tidegate: settings of [push.NAME] other than its keys have changed, which requires a restart; no change of the file was \

@@ -1,28 +1,33 @@
 //! Explains what happens to a request: which route takes it, why earlier routes do not, what the server receives, or what
 //! Tidegate answers by itself.
-//! In: a configuration, a request. Out: an explanation for the operator.
+//! In: a configuration, a request; the time, for its token. Out: an explanation for the operator.
 //! Never: opens a connection, or counts the request in a limit.
 
 use core::fmt::Write as _;
 use core::net::IpAddr;
 
+use tidegate_base::Span;
 use tidegate_config::model::{
-    Action, Bandwidth, Bind, Config, Listener, PathPattern, PoolChoice, Proxy, Route,
+    Action, Bandwidth, Bind, Config, Listener, PathPattern, Pool, PoolChoice, Proxy, Route,
 };
 use tidegate_gate::basic::Credentials;
 use tidegate_gate::changes::Changes;
 use tidegate_gate::cors::CrossOrigin;
+use tidegate_gate::edits::Edits;
 use tidegate_gate::forward::{self, RequestContext, encode_upstream_request};
 use tidegate_gate::handling::{Handlings, RouteHandling};
 use tidegate_gate::identity::Identity;
+use tidegate_gate::jwt::{TokenFault, TokenGuard};
 use tidegate_gate::respond;
 use tidegate_gate::rewrite::MatchedPath;
 use tidegate_gate::router::{Client, Routed, Router, Unmet};
 use tidegate_gate::scheme::Scheme;
 use tidegate_gate::template::{Values, render_field};
 use tidegate_wire::http1::{HeadDecoder, HeadLimits};
+use tidegate_wire::jwt::{Claims, stated_claims};
 use tidegate_wire::message::{BodyLength, FieldStorage, RequestHead};
 
+use crate::reload::unix_seconds;
 use crate::snapshot::client_fields;
 
 /// A request to explain.
@@ -68,6 +73,27 @@ impl Explanation {
 /// The indentation of the head that the server receives.
 const FORWARDED_INDENT: &str = "    ";
 
+/// How the request arrives.
+struct Arrival<'a> {
+    /// The address of the client.
+    client: IpAddr,
+    /// The index of the listener.
+    listener: usize,
+    /// The scheme.
+    scheme: Scheme,
+    /// The server name of the TLS handshake.
+    server_name: Option<&'a str>,
+}
+
+/// What `auth` knows about the client.
+#[derive(Default)]
+struct Visitor {
+    /// The name of the user.
+    user: Option<String>,
+    /// The claims of the token.
+    claims: Option<Claims>,
+}
+
 /// The parts of a URL.
 struct Url<'a> {
     /// The scheme.
@@ -78,6 +104,18 @@ struct Url<'a> {
     port: Option<u16>,
     /// The path and the query.
     target: &'a str,
+}
+
+impl<'a> Url<'a> {
+    /// The server name of a TLS handshake for this URL; `None` if it has no name: clients send no addresses (RFC 6066 section 3).
+    fn server_name(&self) -> Option<&'a str> {
+        let host = match self.port {
+            Some(_) => self.authority.rsplit_once(':').map_or(self.authority, |(host, _)| host),
+            None => self.authority,
+        };
+        let is_name = !host.starts_with('[') && host.parse::<IpAddr>().is_err();
+        is_name.then_some(host)
+    }
 }
 
 /// Explains what `config` does with a request.
@@ -105,7 +143,11 @@ pub fn explain(config: &Config, question: &ExplainedRequest<'_>) -> Result<Expla
     let decoded = decoder.decode_request(bytes.as_bytes(), &limits, &mut storage);
     match decoded {
         Ok(Some((head, used))) if used == bytes.len() => {
-            Ok(explain_head(config, question.client, listener, url.scheme, &head))
+            let is_secure = config.listeners[listener].tls.is_some();
+            let (client, scheme) = (question.client, url.scheme);
+            let server_name = url.server_name().filter(|_| is_secure);
+            let arrival = Arrival { client, listener, scheme, server_name };
+            Ok(explain_head(config, &arrival, &head))
         }
         Ok(_) => Err("the request contains bytes after its head; write only the head".to_owned()),
         Err(fault) => {
@@ -194,18 +236,13 @@ fn place_of(listener: &Listener) -> String {
     }
 }
 
-fn explain_head(
-    config: &Config,
-    client: IpAddr,
-    listener: usize,
-    scheme: Scheme,
-    head: &RequestHead<'_>,
-) -> Explanation {
-    let name = config.listeners[listener].name.clone();
+fn explain_head(config: &Config, arrival: &Arrival<'_>, head: &RequestHead<'_>) -> Explanation {
+    let listener = &config.listeners[arrival.listener];
+    let name = listener.name.clone();
     let mut found =
         Explanation { listener: name, earlier: Vec::new(), route: None, text: String::new() };
-    found.text = format!("listener {}\n", place_of(&config.listeners[listener]));
-    explain_choice(&mut found, config, client, listener, scheme, head);
+    found.text = format!("listener {}\n", place_of(listener));
+    explain_choice(&mut found, config, arrival, head);
     found
 }
 
@@ -213,16 +250,15 @@ fn explain_head(
 fn explain_choice(
     found: &mut Explanation,
     config: &Config,
-    client: IpAddr,
-    listener: usize,
-    scheme: Scheme,
+    arrival: &Arrival<'_>,
     head: &RequestHead<'_>,
 ) {
     let text = &mut found.text;
     let router = Router::new(config);
+    let (listener, scheme) = (arrival.listener, arrival.scheme);
     let settings = &config.listeners[listener];
-    let client =
-        Client { certificate: None, peer: Some(client), trusted: &settings.trusted, counts: None };
+    let (peer, trusted) = (Some(arrival.client), &settings.trusted);
+    let client = Client { certificate: None, peer, trusted, counts: None };
     if settings.forward.is_some() {
         text.push_str(
             "connections are forwarded without reading requests (`forward`): no route applies\n",
@@ -285,7 +321,7 @@ fn explain_choice(
         Routed::Route(route) => {
             let _ = writeln!(text, "route {}: yes", route + 1);
             found.route = Some(route);
-            explain_route(text, config, (listener, route), scheme, head, &client);
+            explain_route(text, config, (arrival, route), head, &client);
         }
     }
 }
@@ -297,20 +333,20 @@ fn above<'p>(pattern: &'p PathPattern, path: &str) -> Option<&'p str> {
     (rest.starts_with('/') && path != exact).then_some(exact)
 }
 
-/// Why a route does not take a request. If a condition has several names, any of them may be the one that is not met.
+/// Why a route does not take a request.
 fn reason(unmet: Option<Unmet>, route: &Route) -> String {
-    let no = |setting: &str, names: &mut dyn Iterator<Item = &String>| {
-        let names: Vec<&str> = names.map(String::as_str).collect();
-        format!("`{setting}` does not match ({})", names.join(", "))
+    let no = |setting: &str, name: Option<&String>| match name {
+        Some(name) => format!("`{setting}` does not match ({name})"),
+        None => format!("`{setting}` does not match"),
     };
     let conditions = &route.conditions;
     match unmet {
         Some(Unmet::Host) => "`host` does not match".to_owned(),
         Some(Unmet::Path) => "`path` does not match".to_owned(),
         Some(Unmet::Method) => "`method` does not match".to_owned(),
-        Some(Unmet::Headers) => no("headers", &mut route.headers.iter().map(|of| &of.name)),
-        Some(Unmet::Query) => no("query", &mut conditions.query.iter().map(|of| &of.name)),
-        Some(Unmet::Cookies) => no("cookies", &mut conditions.cookies.iter().map(|of| &of.name)),
+        Some(Unmet::Headers(at)) => no("headers", route.headers.get(at).map(|of| &of.name)),
+        Some(Unmet::Query(at)) => no("query", conditions.query.get(at).map(|of| &of.name)),
+        Some(Unmet::Cookies(at)) => no("cookies", conditions.cookies.get(at).map(|of| &of.name)),
         Some(Unmet::Client) => "`client` does not match".to_owned(),
         Some(Unmet::Certificate) => "`client-cert` does not match".to_owned(),
         Some(Unmet::Counts) => {
@@ -323,8 +359,7 @@ fn reason(unmet: Option<Unmet>, route: &Route) -> String {
 fn explain_route(
     text: &mut String,
     config: &Config,
-    (listener, route): (usize, usize),
-    scheme: Scheme,
+    (arrival, route): (&Arrival<'_>, usize),
     head: &RequestHead<'_>,
     client: &Client<'_>,
 ) {
@@ -335,25 +370,51 @@ fn explain_route(
         Some(handling) => MatchedPath::new(head.path, &handling.paths, &mut scratch),
         None => MatchedPath::whole(head.path),
     };
+    let cors = handling.and_then(|handling| handling.cors.as_ref());
     let values = Values {
         head,
         path: &path,
         peer: client.peer,
         trusted: client.trusted,
-        scheme,
-        server_name: None,
-        allowed_origin: None,
+        scheme: arrival.scheme,
+        server_name: arrival.server_name.map(str::as_bytes),
+        allowed_origin: cors.and_then(|cors| cors.allowed(head)),
         user: None,
         claims: None,
         identity: Identity::plain(0),
     };
-    if let Some(handling) = handling
-        && explain_handling(text, config, (&handlings, handling), &values)
-    {
+    let (place, settings) = ((arrival.listener, route), &config.routes[route]);
+    let Some(handling) = handling else {
+        explain_action(text, config, place, (&handlings, None), &values);
+        return explain_response(text, settings, &values);
+    };
+    let decides = (&handlings, handling);
+    if !can_respond(text, decides, &values) || refuses(text, settings, decides, &values) {
         return;
     }
-    explain_action(text, config, (listener, route), (&handlings, handling), &values);
-    explain_response(text, &config.routes[route], &values);
+    let Some(visitor) = admitted(text, handling, head) else { return };
+    let user = visitor.user.as_deref();
+    let values = Values { user, claims: visitor.claims.as_ref(), ..values };
+    if !can_respond(text, decides, &values) {
+        return;
+    }
+    explain_handling(text, config, handling);
+    explain_action(text, config, place, (&handlings, Some(handling)), &values);
+    explain_response(text, settings, &values);
+}
+
+/// Whether the values of the request can be placed in the fields of the response. The worker renders them first, so
+/// that nothing else happens to a request whose values cannot be placed.
+fn can_respond(
+    text: &mut String,
+    (handlings, handling): (&Handlings, &RouteHandling),
+    values: &Values<'_>,
+) -> bool {
+    let Err(fault) = handlings.render_response(handling, &mut Vec::new(), values) else {
+        return true;
+    };
+    let _ = writeln!(text, "  {}: {} (`response-headers`)", fault.status(), fault.text());
+    false
 }
 
 /// The changes of the route to the response of a server or of Tidegate.
@@ -365,16 +426,18 @@ fn explain_response(text: &mut String, route: &Route, values: &Values<'_>) {
     for (what, fields) in [("set", &edits.set), ("added", &edits.add)] {
         for (name, template) in fields {
             let mut value = Vec::new();
-            let _ = match render_field(&mut value, template, values) {
-                // A field without a value is left out.
-                Ok(()) if value.is_empty() => Ok(()),
-                Ok(()) => {
-                    let value = String::from_utf8_lossy(&value);
-                    writeln!(text, "  {what} in the response: {name}: {value}")
-                }
-                Err(fault) => writeln!(text, "  {}: {}", fault.status(), fault.text()),
-            };
+            // All values can be placed. A field without a value is left out.
+            if render_field(&mut value, template, values).is_ok() && !value.is_empty() {
+                let value = String::from_utf8_lossy(&value);
+                let _ = writeln!(text, "  {what} in the response: {name}: {value}");
+            }
         }
+    }
+    if let Some(origin) = values.allowed_origin {
+        let origin = String::from_utf8_lossy(origin);
+        let _ = writeln!(text, "  `cors` allows pages of {origin} to read the response");
+    } else if handling.cors.is_some() && values.head.find_named("origin").is_some() {
+        text.push_str("  `cors` does not allow pages of this origin to read the response\n");
     }
     if handling.security_headers {
         text.push_str(
@@ -395,7 +458,6 @@ fn explain_action(
     (handlings, handling): (&Handlings, Option<&RouteHandling>),
     values: &Values<'_>,
 ) {
-    let head = values.head;
     match &config.routes[route].action {
         Action::Respond(respond) => {
             let _ = writeln!(text, "  action: respond with {}", respond.status);
@@ -421,25 +483,86 @@ fn explain_action(
                 return;
             };
             let name = &config.pools[pool].name;
-            let _ = writeln!(text, "  action: proxy to pool {name:?}, whose server receives:");
-            text.push_str(&forwarded(config, listener, (proxy, pool), handling, values));
-            let edits = handling.and_then(|handling| handling.request.as_ref());
-            let is_dropped = |name: &str| edits.is_some_and(|edits| edits.drops(name));
-            let names = head.fields().map(|field| field.name);
-            let dropped: Vec<&str> = names.filter(|name| is_dropped(name)).collect();
-            if !dropped.is_empty() {
-                let names = dropped.join(", ");
-                let _ = writeln!(text, "  `request-headers` removed or replaced: {names}");
+            match forwarded(config, listener, (proxy, pool), handling, values) {
+                Ok(lines) => {
+                    let _ =
+                        writeln!(text, "  action: proxy to pool {name:?}, whose server receives:");
+                    text.push_str(&lines);
+                    explain_dropped(text, &config.routes[route], handling, values.head);
+                    explain_server(text, &config.routes[route], &config.pools[pool]);
+                }
+                Err(why) => {
+                    let _ =
+                        writeln!(text, "  {why}; no request is sent to a server of pool {name:?}");
+                }
             }
         }
     }
 }
 
-/// Explains what the route does before its action, in the order of `action/handled.rs`. Returns whether the
-/// route has responded, so that its action does not run.
-fn explain_handling(
+/// Names the received fields that the server does not receive because of the route.
+fn explain_dropped(
     text: &mut String,
-    config: &Config,
+    route: &Route,
+    handling: Option<&RouteHandling>,
+    head: &RequestHead<'_>,
+) {
+    let Some(all) = handling.and_then(|handling| handling.request.as_ref()) else { return };
+    let own = Edits::new(&route.handling.request_headers);
+    let is_own = |name: &&str| own.as_ref().is_some_and(|edits| edits.drops(name));
+    let dropped = head.fields().map(|field| field.name).filter(|name| all.drops(name));
+    let (edited, copied): (Vec<&str>, Vec<&str>) = dropped.partition(is_own);
+    if !edited.is_empty() {
+        let _ = writeln!(text, "  `request-headers` removed or replaced: {}", edited.join(", "));
+    }
+    if !copied.is_empty() {
+        let names = copied.join(", ");
+        let _ = writeln!(
+            text,
+            "  removed, because only the response of the server of `ask` states them (`copy`): {names}"
+        );
+    }
+}
+
+/// What applies to the choice of the server, and to its response.
+fn explain_server(text: &mut String, route: &Route, pool: &Pool) {
+    if let Some(sticky) = &pool.sticky {
+        let _ = writeln!(
+            text,
+            "  `sticky` of the pool: the cookie {:?} names the server",
+            sticky.cookie
+        );
+    }
+    if pool.stay.is_some() {
+        text.push_str(
+            "  `sticky` of the pool: requests with the same value of `by` go to the same server\n",
+        );
+    }
+    let Some(timeouts) = route.handling.timeouts else { return };
+    for (name, span) in [
+        ("response-head", timeouts.response_head),
+        ("body", timeouts.body),
+        ("tunnel", timeouts.tunnel),
+    ] {
+        if let Some(span) = span {
+            let _ = writeln!(text, "  `timeouts` of the route: {name} {}", seconds(span));
+        }
+    }
+}
+
+/// A time in seconds, or in milliseconds if it is not a whole number of seconds.
+fn seconds(span: Span) -> String {
+    let millis = span.as_millis();
+    match millis % 1000 {
+        0 => format!("{} s", millis / 1000),
+        _ => format!("{millis} ms"),
+    }
+}
+
+/// Whether the route refuses the request before it looks at its user, in the order of `action/handled.rs`.
+fn refuses(
+    text: &mut String,
+    route: &Route,
     (handlings, handling): (&Handlings, &RouteHandling),
     values: &Values<'_>,
 ) -> bool {
@@ -449,6 +572,16 @@ fn explain_handling(
     if handlings.closed(handling, values).is_some() {
         note("503: the route is in maintenance");
         return true;
+    }
+    match &route.handling.maintenance {
+        Some(settings) if settings.active => note("`except` of `maintenance` admits the client"),
+        Some(settings) => match &settings.name {
+            Some(name) => note(&format!(
+                "`maintenance` is not active; `tidegate ctl set maintenance {name} on` closes the route"
+            )),
+            None => note("`maintenance` is not active"),
+        },
+        None => {}
     }
     if !handlings.admits(handling, values) {
         note("403: `allow` or `deny` refuses the client");
@@ -466,6 +599,78 @@ fn explain_handling(
     }
     if handling.per_address_max.is_some() {
         note("429 if the address has `connections-per-address-max` requests in progress");
+    }
+    false
+}
+
+/// What `auth` knows about the client; `None` if it refuses the request.
+fn admitted(
+    text: &mut String,
+    handling: &RouteHandling,
+    head: &RequestHead<'_>,
+) -> Option<Visitor> {
+    if let Some(guard) = &handling.jwt {
+        return admitted_by_token(text, guard, head);
+    }
+    let Some(guard) = &handling.auth else { return Some(Visitor::default()) };
+    let line = match Credentials::of(head) {
+        None => "401: the request has no user name and password (Authorization: Basic)",
+        Some(known) if !guard.users.users.contains_key(&known.user) => {
+            "401: the file of `auth` has no user of this name"
+        }
+        Some(known) => {
+            text.push_str("  401 if the password is wrong; it is not verified here\n");
+            return Some(Visitor { user: Some(known.user), claims: None });
+        }
+    };
+    let _ = writeln!(text, "  {line}");
+    None
+}
+
+/// As `admitted`, for a route with tokens. Keys that are fetched are not known here, so that the claims are those that the
+/// token states.
+fn admitted_by_token(
+    text: &mut String,
+    guard: &TokenGuard,
+    head: &RequestHead<'_>,
+) -> Option<Visitor> {
+    let verified = guard.token(head).and_then(|token| match guard.verify(token, unix_seconds()) {
+        Err(TokenFault::Unavailable | TokenFault::UnknownKey) => {
+            stated_claims(token).map(|claims| (claims, false)).ok_or(TokenFault::Invalid)
+        }
+        verified => verified.map(|claims| (claims, true)),
+    });
+    match verified {
+        Ok((claims, is_verified)) => {
+            if !is_verified {
+                text.push_str(
+                    "  401 if the token is not valid, 403 if it lacks a claim of `claims`; its keys are not fetched here\n",
+                );
+            }
+            Some(Visitor { user: claims.text("sub").map(str::to_owned), claims: Some(claims) })
+        }
+        Err(fault) => {
+            let denial = guard.denial(fault);
+            let _ = writeln!(text, "  {}: {}", denial.status, denial.text);
+            None
+        }
+    }
+}
+
+/// Explains what the route does before its action with a request that it does not refuse.
+fn explain_handling(text: &mut String, config: &Config, handling: &RouteHandling) {
+    let mut note = |line: &str| {
+        let _ = writeln!(text, "  {line}");
+    };
+    if handling.hooks.is_some() {
+        note(
+            "`on_access` of a Lua application may change the request or respond itself; it is not run here",
+        );
+    }
+    if handling.ask.is_some() {
+        note(
+            "the server of `ask` decides: its response goes to the client unless the status is 200 to 299",
+        );
     }
     if let Some(Bandwidth { down, up, after }) = handling.bandwidth {
         if let Some(rate) = down {
@@ -486,33 +691,6 @@ fn explain_handling(
             None => note(&format!("`by` decides whether a copy goes to pool {name:?}")),
         }
     }
-    if let Some(guard) = &handling.auth {
-        match Credentials::of(values.head) {
-            None => {
-                note("401: the request has no user name and password (Authorization: Basic)");
-                return true;
-            }
-            Some(known) if !guard.users.users.contains_key(&known.user) => {
-                note("401: the file of `auth` has no user of this name");
-                return true;
-            }
-            Some(_) => note("401 if the password is wrong; it is not verified here"),
-        }
-    }
-    if handling.hooks.is_some() {
-        note(
-            "`on_access` of a Lua application may change the request or respond itself; it is not run here",
-        );
-    }
-    if handling.ask.is_some() {
-        note(
-            "the server of `ask` decides: its response goes to the client unless the status is 200 to 299",
-        );
-    }
-    if handling.jwt.is_some() {
-        note("401 without a valid token; 403 if the token lacks a claim of `claims`");
-    }
-    false
 }
 
 /// The pool that the route chooses, and why; `None` if the request gets a 404 response.
@@ -560,14 +738,14 @@ fn explain_pool(
     chosen
 }
 
-/// The head that the server receives, indented.
+/// The head that the server receives, indented; or the status and the text of the response to a request that is not forwarded.
 fn forwarded(
     config: &Config,
     listener: usize,
     (proxy, pool): (&Proxy, usize),
     handling: Option<&RouteHandling>,
     values: &Values<'_>,
-) -> String {
+) -> Result<String, String> {
     let settings = &config.listeners[listener];
     let edits = handling.and_then(|handling| handling.request.as_ref());
     let changes =
@@ -591,241 +769,12 @@ fn forwarded(
     match encode_upstream_request(&mut out, values.head, &context) {
         Ok(()) => {
             let head = String::from_utf8_lossy(&out);
-            head.lines()
-                .filter(|line| !line.is_empty())
-                .map(|line| format!("{FORWARDED_INDENT}{line}\n"))
-                .collect()
+            let lines = head.lines().filter(|line| !line.is_empty());
+            Ok(lines.map(|line| format!("{FORWARDED_INDENT}{line}\n")).collect())
         }
-        Err(fault) => format!("  no request is sent: {} {}\n", fault.status(), fault.text()),
+        Err(fault) => Err(format!("{}: {}", fault.status(), fault.text())),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const FILE: &str = "[[listener]]\nbind = \"127.0.0.1:80\"\n\
-        [[route]]\nhost = \"b.example\"\nrespond = {}\n\
-        [[route]]\npath = \"/v2/*\"\nrespond = {}\n\
-        [[route]]\npath = \"/v1/*\"\nmethod = \"POST\"\nrespond = {}\n\
-        [[route]]\npath = \"/v1/*\"\nclient = \"10.0.0.0/8\"\nrespond = {}\n\
-        [[route]]\npath = \"/v1/*\"\nproxy = { pool = \"app\", path = \"/in/{rest}\" }\n\
-        request-headers = { set = { x-client = \"{client}\" } }\ndeny = \"198.51.100.0/24\"\n\
-        [pool.app]\nservers = [\"127.0.0.1:8000\"]\n";
-
-    fn answer(request: &str) -> Result<String, String> {
-        ask(FILE, request, &[])
-    }
-
-    fn ask(file: &str, request: &str, fields: &[&str]) -> Result<String, String> {
-        let config = tidegate_config::parse(file, "the test").unwrap_or_else(|e| panic!("{e}"));
-        let client = IpAddr::from([192, 0, 2, 7]);
-        let fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
-        let question = ExplainedRequest { request, fields: &fields, client, listener: None };
-        explain(&config, &question).map(|explanation| explanation.text)
-    }
-
-    #[test]
-    fn parts_of_an_explanation_are_separate() {
-        let config = tidegate_config::parse(FILE, "the test").unwrap_or_else(|e| panic!("{e}"));
-        let ask = |request| {
-            let client = IpAddr::from([192, 0, 2, 7]);
-            let question = ExplainedRequest { request, fields: &[], client, listener: None };
-            explain(&config, &question).expect("an explanation")
-        };
-        let found = ask("GET http://a.example/v1/x");
-        assert_eq!((found.listener.as_str(), found.route), ("127.0.0.1:80", Some(4)));
-        let reasons = ["`host`", "`path`", "`method`", "`client`"];
-        let earlier = reasons.map(|name| format!("{name} does not match"));
-        let named = found.earlier.iter().enumerate();
-        assert!(
-            named.clone().all(|(at, (route, why))| *route == at && *why == earlier[at]),
-            "{found:?}"
-        );
-        assert_eq!(named.count(), earlier.len());
-        let effects: Vec<&str> = found.effects().collect();
-        assert_eq!(effects, ["action: proxy to pool \"app\", whose server receives:"]);
-        let lines: Vec<&str> = found.forwarded().collect();
-        assert_eq!(lines[0], "GET /in/x HTTP/1.1");
-        assert!(lines.contains(&"x-client: 192.0.2.7"), "{lines:?}");
-        let found = ask("GET http://a.example/v3");
-        let effects: Vec<&str> = found.effects().collect();
-        assert_eq!((found.route, effects), (None, vec!["no route matches the request: 404"]));
-        assert_eq!((found.earlier.len(), found.forwarded().count()), (5, 0));
-    }
-
-    #[test]
-    fn url_that_no_listener_serves_is_refused() {
-        for (request, reason) in [
-            ("GET https://a.example/x", "no listener serves https; the listeners are: "),
-            ("GET http://a.example:9999/x", "no listener has port 9999; the listeners are: "),
-            ("GET https://a.example:80/x", "so it receives no https requests"),
-        ] {
-            let text = answer(request).expect_err(request);
-            assert!(text.contains(reason), "{request}: {text}");
-        }
-        let trusting = FILE.replacen(":80\"\n", ":80\"\ntrusted = [\"10.0.0.0/8\"]\n", 1);
-        let text = ask(&trusting, "GET https://a.example/x", &[]).expect("an explanation");
-        assert!(text.contains("a proxy in front"), "{text}");
-    }
-
-    #[test]
-    fn only_what_happens_is_printed() {
-        let file = "[[listener]]\nbind = \"127.0.0.1:80\"\n\
-            [[listener]]\nname = \"up\"\nbind = \"127.0.0.1:81\"\nredirect-to-https = true\n\
-            [[route]]\npath = \"/m\"\nmaintenance = {}\nproxy = \"app\"\n\
-            [[route]]\npath = \"/d\"\ndeny = \"192.0.2.0/24\"\nproxy = \"app\"\n\
-            [[route]]\npath = \"/a\"\nauth = { basic = \"users\" }\nproxy = \"app\"\n\
-            [[route]]\npath = \"/c\"\ncors = { origins = \"https://a.example\" }\nproxy = \"app\"\n\
-            [[route]]\npath = \"/r/*\"\nredirect = \"https://new.example{path}{query}\"\n\
-            [[route]]\nproxy = \"app\"\n[pool.app]\nservers = [\"127.0.0.1:8000\"]\n";
-        let preflight = ["Origin: https://a.example", "Access-Control-Request-Method: PUT"];
-        for (request, fields, last) in [
-            ("GET http://a/m", &[][..], "  503: the route is in maintenance\n"),
-            ("GET http://a/d", &[], "  403: `allow` or `deny` refuses the client\n"),
-            (
-                "GET http://a/a",
-                &[],
-                "  401: the request has no user name and password (Authorization: Basic)\n",
-            ),
-            (
-                "GET http://a/a",
-                &["Authorization: Basic Ym9iOng="],
-                "  401: the file of `auth` has no user of this name\n",
-            ),
-            (
-                "OPTIONS http://a/c",
-                &preflight,
-                "  204: `cors` answers the preflight request, and allows the origin\n",
-            ),
-            (
-                "GET http://a/r/x?y=1",
-                &[],
-                "  action: redirect with 302, Location: https://new.example/r/x?y=1\n",
-            ),
-            (
-                "GET http://a:81/x",
-                &[],
-                "the listener redirects to https: 301, Location: https://a/x\n",
-            ),
-        ] {
-            let text = ask(file, request, fields).expect("an explanation");
-            assert!(text.ends_with(last) && !text.contains("receives"), "{request}: {text}");
-        }
-        let text = ask(file, "GET http://a/x", &["Content-Length: 5"]).expect("an explanation");
-        assert!(text.to_ascii_lowercase().contains("    connection: close\n"), "{text}");
-        let text = ask(file, "GET http://a/c", &preflight).expect("an explanation");
-        assert!(text.contains("whose server receives"), "{text}");
-    }
-
-    #[test]
-    fn chosen_pool_is_named_with_its_reason() {
-        let file = "[[listener]]\nbind = \"127.0.0.1:80\"\n\
-            [[route]]\npath = \"/s\"\nsplit = { pools = { app = 3, next = 1 } }\n\
-            [[route]]\npath = \"/k\"\nsplit = { pools = { app = 0, next = 1 }, by = \"host\" }\n\
-            [[route]]\npath = \"/d\"\n\
-            proxy = { pool = { map = \"hosts\", key = \"{host}\", default = \"app\" } }\n\
-            [[route]]\nproxy = { pool = { map = \"hosts\", key = \"{host}\" } }\n\
-            [map.hosts]\nentries = { \"b.example\" = \"next\" }\n\
-            [pool.app]\nservers = [\"127.0.0.1:1\"]\n[pool.next]\nservers = [\"127.0.0.1:2\"]\n";
-        for (url, expected) in [
-            (
-                "http://a/s",
-                "  split: pool \"app\" gets 75.00 % of all requests\n  split: pool \"next\" gets 25",
-            ),
-            ("http://a/s", "  action: proxy to pool \"app\""),
-            (
-                "http://a/k",
-                "  split: `by` decides the pool of this request\n  action: proxy to pool \"next\"",
-            ),
-            (
-                "http://B.example:80/d",
-                "  pool: the value of \"b.example\" in map \"hosts\"\n  action: proxy to pool \"next\"",
-            ),
-            (
-                "http://c/d",
-                "  pool: `default`, because \"c\" is not in map \"hosts\"\n  action: proxy to pool \"app\"",
-            ),
-            ("http://c/", "  404: \"c\" is not in map \"hosts\", and `pool` has no `default`\n"),
-        ] {
-            let text = ask(file, &format!("GET {url}"), &[]).expect("an explanation");
-            assert!(text.contains(expected), "{url}: {text}");
-        }
-    }
-
-    #[test]
-    fn each_earlier_route_has_its_reason() {
-        let text = answer("GET http://a.example/v1/x?y=1").expect("an explanation");
-        for line in [
-            "route 1: no, `host` does not match\n",
-            "route 2: no, `path` does not match\n",
-            "route 3: no, `method` does not match\n",
-            "route 4: no, `client` does not match\n",
-            "listener \"127.0.0.1:80\"\n",
-            "route 5: yes\n  action: proxy to pool \"app\"",
-            "    GET /in/x?y=1 HTTP/1.1\n",
-            "    x-client: 192.0.2.7\n",
-        ] {
-            assert!(text.contains(line), "{line:?} is not in\n{text}");
-        }
-    }
-
-    #[test]
-    fn unmet_condition_and_edits_are_named() {
-        let file = "[[listener]]\nbind = \"127.0.0.1:80\"\n\
-            [[route]]\nquery = { q = true }\ncookies = { c = true }\nclient = \"10.0.0.0/8\"\nrespond = {}\n\
-            [[route]]\ncookies = { c = \"1\" }\nclient = \"10.0.0.0/8\"\nrespond = {}\n\
-            [[route]]\nclient = \"10.0.0.0/8\"\nrespond = {}\n\
-            [[route]]\nproxy = \"app\"\nsecurity-headers = true\n\
-            request-headers = { set = { x-a = \"new\" }, remove = [\"x-debug\"] }\n\
-            response-headers = { set = { x-from = \"{host}\" }, add = { vary = \"a\" }, remove = [\"server\"] }\n\
-            [pool.app]\nservers = [\"127.0.0.1:8000\"]\n";
-        let fields = ["X_Debug: 1", "X-A: old", "X-B: 1"];
-        let text = ask(file, "GET http://a/x", &fields).expect("an explanation");
-        for line in [
-            "route 1: no, `query` does not match (q)\n",
-            "route 2: no, `cookies` does not match (c)\n",
-            "route 3: no, `client` does not match\n",
-            "    X-B: 1\n",
-            "  `request-headers` removed or replaced: X_Debug, X-A\n",
-            "  removed from the response: server\n  set in the response: x-from: a\n",
-            "  added in the response: vary: a\n  `security-headers` adds fields",
-        ] {
-            assert!(text.contains(line), "{line:?} is not in\n{text}");
-        }
-    }
-
-    #[test]
-    fn path_that_was_meant_as_a_prefix_is_named() {
-        let file =
-            "[[listener]]\nbind = \"127.0.0.1:80\"\n[[route]]\npath = \"/api\"\nrespond = {}\n";
-        let hint =
-            "  \"/api\" matches only this path; \"/api/*\" also matches the paths below it\n";
-        for (path, is_hinted) in [("/api/x", true), ("/api/", true), ("/apis", false), ("/", false)]
-        {
-            let text = ask(file, &format!("GET http://a{path}"), &[]).expect("an explanation");
-            assert_eq!(text.contains(hint), is_hinted, "{path}: {text}");
-        }
-    }
-
-    #[test]
-    fn requests_without_a_route_and_wrong_requests_are_named() {
-        let text = answer("http://a.example/other").expect("an explanation");
-        assert!(text.ends_with("no route matches the request: 404\n"), "{text}");
-        let text = answer("GET http://a.example//v2/../x").expect("an explanation");
-        assert!(text.contains("refused: 400"), "{text}");
-        for wrong in ["GET /path", "GET http://a.example?x", "GET http://a b/", "GET ftp://a/"] {
-            assert!(answer(wrong).is_err(), "{wrong}");
-        }
-        let limited = FILE.replacen(
-            ":80\"\n",
-            ":80\"\nlimits = { request-line = \"100B\", body = \"9B\" }\n",
-            1,
-        );
-        let long = format!("GET http://a.example/{}", "x".repeat(100));
-        let text = ask(&limited, &long, &[]).expect_err("a long request line");
-        assert!(text.contains("refuses the request: 414"), "{text}");
-        let text = ask(&limited, "PUT http://a.example/", &["Content-Length: 10"]).expect("it is");
-        assert!(text.contains("413: the body is longer than `body`"), "{text}");
-    }
-}
+mod tests;

@@ -1,14 +1,15 @@
 //! Verifies passwords on separate threads, because verification is slow on purpose.
 //! In: a hash and a password; the ticket of a waiting request. Out: a verdict in the mailbox of the request's worker.
 //! Never: blocks a worker; lets the time of a verdict depend on whether the user exists.
-//! Limits: `VERIFIERS` threads; the places of `password_queue.rs`. A request that finds no place, or has to
-//! give it up, is refused (503).
+//! Limits: `VERIFIERS` threads, which start with the first configuration that needs them; the places of
+//! `password_queue.rs`. A request that finds no place, or has to give it up, is refused (503).
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tidegate_base::Id;
+use tidegate_config::model::Config;
 use tidegate_config::password_hash::HashCost;
 use tidegate_gate::basic::Verified;
 use tidegate_gate::handling::Decoys;
@@ -128,22 +129,45 @@ impl Drop for SharedQueue {
 }
 
 impl JobSender {
-    /// Starts the threads. They end when the entrance and the workers have ended.
-    ///
-    /// # Errors
-    /// The kernel refused a thread.
-    pub(crate) fn open() -> io::Result<Self> {
-        let queue = Arc::new(PasswordQueue::new());
-        for number in 0..VERIFIERS {
-            let queue = Arc::clone(&queue);
-            threads::spawn(format!("passwords-{number}"), move || verify(&queue))?;
-        }
-        Ok(Self(Arc::new(SharedQueue(queue))))
+    /// A queue without threads.
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(SharedQueue(Arc::new(PasswordQueue::new()))))
+    }
+
+    /// The threads of the queue, of which none runs yet.
+    pub(crate) fn threads(&self) -> VerifierThreads {
+        VerifierThreads { queue: Arc::downgrade(&self.0), running: 0 }
     }
 
     /// The way of the worker with this mailbox.
     pub(crate) fn for_worker(&self, own: Sender<Mail>) -> Verifiers {
         Verifiers { door: Arc::clone(&self.0), own }
+    }
+}
+
+/// The threads that verify passwords. They end when the entrance and the workers have ended.
+#[derive(Default)]
+pub(crate) struct VerifierThreads {
+    /// The queue.
+    queue: Weak<SharedQueue>,
+    /// The number of threads.
+    running: usize,
+}
+
+impl VerifierThreads {
+    /// Starts the threads that are missing, if a route of `config` requires passwords.
+    ///
+    /// # Errors
+    /// The kernel refused a thread.
+    pub(crate) fn follow(&mut self, config: &Config) -> io::Result<()> {
+        let is_needed = config.routes.iter().any(|route| route.handling.auth.is_some());
+        let Some(queue) = self.queue.upgrade().filter(|_| is_needed) else { return Ok(()) };
+        while self.running < VERIFIERS {
+            let queue = Arc::clone(&queue.0);
+            threads::spawn(format!("passwords-{}", self.running), move || verify(&queue))?;
+            self.running += 1;
+        }
+        Ok(())
     }
 }
 

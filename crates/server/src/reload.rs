@@ -401,7 +401,7 @@ mod tests {
             numbers: Numbers::of(&config),
             process: tidegate_gate::process_state::ProcessState::new(&config, 0),
             seed: 0,
-            verifies_passwords: false,
+            passwords: Default::default(),
             scripts: Arc::new([]),
             refused: Vec::new(),
             has_lua_post: false,

@@ -48,7 +48,7 @@ use crate::memory_watch::MemoryWatch;
 use crate::name_follower::NameFollower;
 use crate::name_servers;
 use crate::outlets::{OutletWakers, Outlets};
-use crate::passwords::{JobSender, PasswordResult};
+use crate::passwords::{JobSender, PasswordResult, VerifierThreads};
 use crate::permits::PermitPost;
 use crate::ports::{self, StartTurn};
 use crate::predecessor::{Heritage, Predecessor};
@@ -305,8 +305,8 @@ struct RunningWorkers {
     admin_socket: Option<(OwnedFd, LeaveSignal)>,
     outlets: OutletWakers,
     listener_post: ListenerPost,
-    /// Whether there are threads that verify passwords.
-    verifies_passwords: bool,
+    /// The threads that verify passwords.
+    passwords: VerifierThreads,
 }
 
 impl RunningWorkers {
@@ -335,13 +335,12 @@ impl RunningWorkers {
         let mut equipment = WorkerSupplies::new(config, &wakers, outlets, registry.clone())?;
         let workers = start_workers(plan, cpus, wakers, &mut equipment, inherited, unix_listeners)?;
         inherited.inheritance.release();
-        let WorkerSupplies { outlets, accounts, verifiers, .. } = equipment;
+        let WorkerSupplies { outlets, accounts, passwords, .. } = equipment;
         let outlets = outlets
             .start()
             .map_err(system("starting the threads of the access log and of spans"))?;
         announce(&plan.arranged.config, count);
         inherited.roster.connect(workers.iter().map(|worker| worker.sender.clone()).collect());
-        let verifies_passwords = verifiers.is_some();
         Ok(Self {
             workers,
             accounts,
@@ -350,7 +349,7 @@ impl RunningWorkers {
             admin_socket,
             outlets,
             listener_post,
-            verifies_passwords,
+            passwords,
         })
     }
 
@@ -415,7 +414,7 @@ impl RunningWorkers {
             numbers: Numbers::of(&plan.arranged.config),
             process: plan.process.clone(),
             seed: random_seed(),
-            verifies_passwords: self.verifies_passwords,
+            passwords: self.passwords,
             scripts: Arc::clone(&plan.scripts),
             dictionaries: Arc::clone(&dictionaries),
             refused: Vec::new(),
@@ -534,8 +533,10 @@ struct WorkerSupplies {
     lua_posts: std::vec::IntoIter<LuaPost>,
     file_doors: std::vec::IntoIter<FileDoor>,
     accounts: Vec<Arc<Accounts>>,
-    /// The queue of passwords to verify, shared by all workers; `None` if no route needs it.
-    verifiers: Option<JobSender>,
+    /// The queue of passwords to verify, shared by all workers.
+    verifiers: JobSender,
+    /// Its threads.
+    passwords: VerifierThreads,
     outlets: Outlets,
     registry: Option<Arc<Registry>>,
     running: Arc<AtomicUsize>,
@@ -548,11 +549,9 @@ impl WorkerSupplies {
         outlets: Outlets,
         registry: Option<Arc<Registry>>,
     ) -> Result<Self, StartError> {
-        let needs_passwords = config.routes.iter().any(|route| route.handling.auth.is_some());
-        let verifiers = match needs_passwords {
-            true => Some(JobSender::open().map_err(system("starting a thread for passwords"))?),
-            false => None,
-        };
+        let verifiers = JobSender::new();
+        let mut passwords = verifiers.threads();
+        passwords.follow(config).map_err(system("starting a thread for passwords"))?;
         Ok(Self {
             posts: PermitPost::for_workers(wakers).into_iter(),
             push_posts: PushPost::for_workers(config, wakers).into_iter(),
@@ -562,6 +561,7 @@ impl WorkerSupplies {
                 .into_iter(),
             accounts: wakers.iter().map(|_| Arc::default()).collect(),
             verifiers,
+            passwords,
             outlets,
             registry,
             running: Arc::default(),
@@ -583,7 +583,7 @@ impl WorkerSupplies {
             push_post: self.push_posts.next().flatten(),
             lua_post: self.lua_posts.next(),
             file_door: self.file_doors.next().unwrap_or(FileDoor::Closed),
-            verifiers: self.verifiers.as_ref().map(|verifiers| verifiers.for_worker(own)),
+            verifiers: self.verifiers.for_worker(own),
             running: Arc::clone(&self.running),
             in_use: InUse::default(),
             outlets: self.outlets.of_worker(),

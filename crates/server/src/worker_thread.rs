@@ -72,7 +72,7 @@ pub(crate) struct Links {
     /// The threads that read files for Lua applications.
     pub(crate) file_door: FileDoor,
     /// The threads that verify passwords.
-    pub(crate) verifiers: Option<Verifiers>,
+    pub(crate) verifiers: Verifiers,
     /// The number of workers that have not stopped.
     pub(crate) running: Arc<AtomicUsize>,
     /// The removed parts of the configuration that the worker still uses.
@@ -135,7 +135,7 @@ pub(crate) fn start_worker(
                 prepared.worker.join(post);
             }
             prepared.worker.publish_in_use(links.in_use);
-            prepared.worker.passwords.verifiers = links.verifiers;
+            prepared.worker.passwords.verifiers = Some(links.verifiers);
             prepared.worker.secret = CredentialSecret::new(&random_bytes());
             prepared.worker.seed_lookups(random_seed());
             if let Some(post) = links.push_post {

@@ -57,6 +57,7 @@ pub(super) fn check_route(
         let help = "correct `client` or `allow`; without `client`, other addresses get the 403 response, too";
         notes.warn(vain(place_of(table, "allow"), what, help));
     }
+    check_refused(route, sets, table, notes);
     if let (Some(allow), Some(deny)) = (allow, deny)
         && !allow.is_empty()
         && is_within(allow, deny, sets)
@@ -67,6 +68,19 @@ pub(super) fn check_route(
             what,
             "remove the range from `deny`: with `allow`, other addresses are refused anyway",
         ));
+    }
+}
+
+/// `client` whose addresses are all in `deny`.
+fn check_refused(route: &Route, sets: &[AddressSet], table: &DeTable<'_>, notes: &mut Notes) {
+    let (Some(client), Some(deny)) = (&route.conditions.client, &route.handling.deny) else {
+        return;
+    };
+    if !client.is_empty() && is_within(client, deny, sets) {
+        let what = "`deny` contains every address of `client`: every request of the route gets a 403 response";
+        let help =
+            "correct `client` or `deny`; without `client`, `deny` refuses these addresses as well";
+        notes.warn(vain(place_of(table, "deny"), what, help));
     }
 }
 

@@ -1,6 +1,9 @@
-//! Warnings about tables that count nothing, or whose counts nothing uses.
+//! Warnings about tables that count nothing, whose counts nothing uses, or whose conditions do not hold.
+
+use toml::de::DeTable;
 
 use super::{Parts, Step, place, vain};
+use crate::model::{Bind, Comparison, CountTest, Counted, Route};
 use crate::report::{Kind, Note, Notes};
 
 /// Tables that no listener or route names, and those that no route tests and no command can show.
@@ -37,5 +40,48 @@ pub(super) fn check(parts: &Parts<'_>, notes: &mut Notes) {
                 notes.warn(vain(at, what, format!("add count = {name:?} to a listener or route")));
             }
         }
+    }
+}
+
+/// Conditions that hold only before the request itself is counted: a listener counts it before a route is chosen.
+pub(super) fn check_route(
+    route: &Route,
+    parts: &Parts<'_>,
+    table: &DeTable<'_>,
+    notes: &mut Notes,
+) {
+    for test in &route.conditions.tables {
+        let Some(settings) = parts.tables.tables.get(test.table) else { continue };
+        // Clients of a unix socket have no address, and are not counted by it.
+        let counts = |bind: &Bind, counting: &[usize]| {
+            matches!(bind, Bind::Tcp(_)) && counting.contains(&test.table)
+        };
+        let mut listeners =
+            parts.listeners_of(route).filter(|one| one.forward.is_none()).peekable();
+        if listeners.peek().is_none() || !listeners.all(|one| counts(&one.bind, &one.counting)) {
+            continue;
+        }
+        for one in &test.tests {
+            let Some(count) = settings.counts.get(one.count) else { continue };
+            let is_own = matches!(count.what, Counted::Requests | Counted::Connections);
+            if is_own && needs_zero(*one) {
+                let steps = [Step::Key("table"), Step::Key(&settings.name)];
+                let what = format!(
+                    "this condition holds only if the table has no room: the listener has counted the request itself, so that \
+                     `{}` is at least 1",
+                    count.what.word()
+                );
+                notes.warn(vain(place(table, &steps), what, "write a larger number"));
+            }
+        }
+    }
+}
+
+/// Whether the test holds for no number above 0.
+fn needs_zero(test: CountTest) -> bool {
+    match test.is {
+        Comparison::Below => test.bound <= 1,
+        Comparison::AtMost | Comparison::Equal => test.bound == 0,
+        Comparison::Above | Comparison::AtLeast => false,
     }
 }

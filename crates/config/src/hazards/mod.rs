@@ -16,6 +16,7 @@ mod pages;
 mod protocols;
 mod rates;
 mod redirects;
+mod server_names;
 
 use core::ops::Range;
 
@@ -69,6 +70,8 @@ pub(crate) fn check(parts: &Parts<'_>, notes: &mut Notes) {
         pages::check(route, table, notes);
         bodies::check(route, table, notes);
         conditions::check(route, table, notes);
+        counts::check_route(route, parts, table, notes);
+        server_names::check(route, parts, table, notes);
     }
     for (index, pool) in parts.pools.pools.iter().enumerate().take(CHECKED_MAX) {
         let Some(table) = parts.named("pool", &pool.name) else { continue };

@@ -69,7 +69,7 @@ pub static CHOICE: Section = Section {
             "key",
             Text("a string with placeholders, such as \"{host}\""),
             Required,
-            "The text that is looked up, with the placeholders of `request-headers` except {user} and {claim:NAME}. {host} \
+            "The text that is looked up, with [placeholders](#placeholders) except {user} and {claim:NAME}. {host} \
              is the host in lower case, without the port; {path} is the path in the normalized form in which routes compare it.",
             "",
         ),

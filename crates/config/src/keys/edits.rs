@@ -15,15 +15,8 @@ pub static REQUEST_EDITS: Section = Section {
     path: "[route.request-headers]",
     about: "Edits of the fields that servers receive. Field names ignore case, and `_` in a received name counts as `-`. \
              Fields that frame the message or describe the connection, Host, Via and X-Client-Cert-* cannot be edited. A route \
-             with such edits forwards no trailers of requests. In values, {client} is the client's address, {host} the host \
-             with its port, {method} the method, {scheme} `http` or `https`, {path} the path, {rest} the part that `*` at the end \
-             of the route's `path` matches, {query} the query with its question mark, {query:NAME} the decoded value of a \
-             parameter, {header:NAME} and {cookie:NAME} the value of a field or a cookie, {tls:sni} the server name of the TLS \
-             handshake, {user} the name of the user that `auth` has verified, {claim:NAME} a claim of the token that `auth` \
-             has verified, {id} the id of the request (`request-id` of [server]; without it, 32 random hexadecimal digits), \
-             and {NAME} the segment that has this name in the route's `path`. The name of a segment cannot be one of those \
-             above. `{{` and `}}` are literal braces. A placeholder without a value is empty; a field whose value is empty is \
-             left out. A request for which a value would contain a control character gets a 400 response.",
+             with such edits forwards no trailers of requests. Values may have [placeholders](#placeholders). A field whose value \
+             is empty is left out. A request for which a value would contain a control character gets a 400 response.",
     keys: &[
         key(
             "set",
@@ -48,7 +41,7 @@ pub static REQUEST_EDITS: Section = Section {
 pub static RESPONSE_EDITS: Section = Section {
     path: "[route.response-headers]",
     about: "Edits of the fields that clients receive, in all final responses of the route, including error responses \
-             by Tidegate. Values have the placeholders of `request-headers`, which refer to the request. Fields that \
+             by Tidegate. Values may have [placeholders](#placeholders), which refer to the request. Fields that \
              frame the message or describe the connection, Date, Via and Strict-Transport-Security (`hsts`) cannot be \
              edited.",
     keys: &[

@@ -34,7 +34,8 @@ pub static POOL: Section = Section {
             "How the server for a request is chosen. \"random\" draws two servers at random by weight and \
              takes the less loaded one, \"round-robin\" takes the servers in turn by weight, \
              \"least-connections\" takes the least loaded server by weight, and a table chooses by a key of \
-             the request.",
+             the request. Each worker counts its own requests: with few long requests or connections, servers may get \
+             unequal numbers; `connections-max` of a server limits those of all workers.",
             "Two random choices spread the load nearly as well as comparing all servers, and never send all \
              requests to the same server.",
         ),

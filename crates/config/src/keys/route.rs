@@ -407,7 +407,7 @@ pub static REDIRECT: Section = Section {
             Text(REDIRECT_TARGET),
             Required,
             "Target of the redirect. {host} is the request's host with its port, {path} its path, and \
-             {query} its query with the question mark. Other placeholders are those of `request-headers`, such as \
+             {query} its query with the question mark. Other [placeholders](#placeholders) are possible, such as \
              {rest} and the named segments of the route's `path`, or {user} and {claim:NAME} with `jwt` of the route; their \
              values are percent-encoded, and cannot be a part of the host. If one of them has a control character, or makes the \
              target begin with two slashes or have a segment `.` or `..`, the request gets a 400 response. The Vary \
@@ -449,8 +449,8 @@ pub static PROXY: Section = Section {
             "path",
             Text("a path with placeholders, such as \"/internal/{rest}\""),
             Absent,
-            "The path that the server receives, in place of the client's; the query is kept. It has the placeholders \
-             of `request-headers`: {rest} is the part that `*` at the end of the route's `path` matches, so with \
+            "The path that the server receives, in place of the client's; the query is kept. It may have \
+             [placeholders](#placeholders): {rest} is the part that `*` at the end of the route's `path` matches, so with \
              path = \"/api/*\", \"/{rest}\" removes the prefix /api. Characters of a value that are not allowed in \
              a path are percent-encoded. A request gets a 400 response if the new path would have a segment \".\" or \
              \"..\", or begin with two slashes. Without it, the path is forwarded as the client sent it.",

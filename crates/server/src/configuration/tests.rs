@@ -129,7 +129,7 @@ fn with_workers<T>(
         numbers: Numbers::of(&config),
         process: ProcessState::new(&config, 0),
         seed: 0,
-        verifies_passwords: false,
+        passwords: Default::default(),
         scripts: scripts::read(&config).expect("it is readable"),
         refused: Vec::new(),
         has_lua_post: true,

@@ -139,10 +139,12 @@ scenes! {
     targets_have_the_form_of_their_method
     tcp_client_that_closes_leaves_the_queue
     tcp_connection_without_a_server_is_closed
+    tcp_connections_of_an_address_are_limited
     tcp_default_pool_takes_other_names
     tcp_end_before_the_connect_is_passed_on
     tcp_ends_each_direction_by_itself
     tcp_full_queue_closes_the_connection
+    tcp_header_of_a_proxy_states_the_client
     tcp_large_streams_flow_both_ways
     tcp_refused_connect_is_retried_on_another_server
     tcp_reset_is_passed_on

@@ -1,7 +1,9 @@
 //! Each recipe of docs/cookbook.md works with curl and `tidegate ctl` as the document shows.
-//! In: the recipes: files, a configuration, commands with lines of their output. Out: each line is in the output.
-//! The server of the recipes sends back the head that it received. A line `(no NAME)` means that no line begins with
-//! `NAME:`.
+//! In: the recipes: files, a configuration, commands with lines of their output. Out: each line is in the output, and
+//! without the settings in question some line is not.
+//! The server of the recipes sends back the head that it received, after the time of `wait` in the query. A line `(no NAME)`
+//! means that no line begins with `NAME:`; `LINE (2 times)` that two lines are equal to `LINE`; `BEGIN...` that a line begins
+//! with `BEGIN`.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -95,6 +97,19 @@ fn mirror(mut stream: TcpStream, name: &str) {
         }
     }
     head.truncate(end);
+    let text_of_head = text(&head);
+    if let Some((_, rest)) = text_of_head.lines().next().and_then(|line| line.split_once("wait=")) {
+        let digits = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+        std::thread::sleep(Duration::from_millis(digits.parse().expect("a number")));
+    }
+    if head.starts_with(b"GET /.well-known/jwks.json ") {
+        let length = KEYS.len();
+        let _ = write!(
+            stream,
+            "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{KEYS}"
+        );
+        return;
+    }
     if head.starts_with(b"GET /verify ") {
         let _ = stream.write_all(verdict(&text(&head)).as_bytes());
         return;
@@ -108,6 +123,9 @@ fn mirror(mut stream: TcpStream, name: &str) {
         body.len()
     );
 }
+
+/// The public key of the tokens that are verified with fetched keys.
+const KEYS: &str = r#"{"keys":[{"kty":"OKP","crv":"Ed25519","use":"sig","kid":"a","x":"ZQhNzUoPDzMdM7WAhNJ28S-94QATPwuiAKJvkRrAeY8"}]}"#;
 
 /// The length of the body of a request.
 fn content_length(head: &str) -> usize {
@@ -161,79 +179,182 @@ fn arguments(command: &str) -> Vec<String> {
     words
 }
 
-/// Runs one command, whose output must contain each of `lines`.
-fn check(
-    recipe: &str,
-    folder: &Folder,
-    (gate, admin): (&Gate, &str),
-    command: &str,
-    lines: &[&str],
-) {
-    let words = arguments(command);
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let (mut program, words) = match words.as_slice() {
-        ["curl", words @ ..] => (curl(), words),
-        ["tidegate", "ctl", words @ ..] => {
-            let mut program = tidegate_testing::command(env!("CARGO_BIN_EXE_tidegate"));
-            program.args(["ctl", "--at", admin]);
-            (program, words)
-        }
-        _ => panic!("{recipe}: {command}"),
-    };
-    program.current_dir(folder.path());
-    for word in words {
-        program.arg(word.replace(PUBLIC, &format!("http://{}", gate.address())));
-    }
-    let output = run(&mut program);
-    let printed = text(&output.stdout);
-    let found: Vec<&str> = printed.lines().map(str::trim_end).collect();
-    for line in lines {
-        match line.strip_prefix("(no ").and_then(|rest| rest.strip_suffix(')')) {
-            Some(name) => {
-                let field = format!("{}:", name.to_ascii_lowercase());
-                let is_there =
-                    found.iter().any(|line| line.to_ascii_lowercase().starts_with(&field));
-                assert!(!is_there, "{recipe}: {command}: {name} is in\n{printed}");
+/// A running recipe.
+struct Run<'a> {
+    folder: &'a Folder,
+    gate: &'a Gate,
+    /// The addresses in the document, and the real ones.
+    addresses: &'a [(&'static str, String)],
+}
+
+impl Run<'_> {
+    /// Runs one command.
+    ///
+    /// # Errors
+    /// Its output does not contain one of `lines`.
+    fn check(&self, command: &str, lines: &[&str]) -> Result<(), String> {
+        let words = arguments(command);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let (mut program, words) = match words.as_slice() {
+            ["curl", words @ ..] => (curl(), words),
+            ["tidegate", "ctl", words @ ..] => {
+                let mut program = tidegate_testing::command(env!("CARGO_BIN_EXE_tidegate"));
+                program.args(["ctl", "--at", &real(ADMIN, self.addresses)]);
+                (program, words)
             }
-            None => assert!(
-                found.iter().any(|found| found.eq_ignore_ascii_case(line)),
-                "{recipe}: {command}: {line:?} is not in\n{printed}{}",
-                text(&output.stderr)
-            ),
+            _ => panic!("unknown command: {command}"),
+        };
+        program.current_dir(self.folder.path());
+        for word in words {
+            let word = word.replace(PUBLIC, &format!("http://{}", self.gate.address()));
+            program.arg(real(&word, self.addresses));
+        }
+        let output = run(&mut program);
+        let printed = format!("{}{}", text(&output.stdout), text(&output.stderr));
+        match lines.iter().find(|line| !is_shown(line, &printed)) {
+            Some(line) => Err(format!("{command}: {line:?} does not hold for\n{printed}")),
+            None => Ok(()),
         }
     }
 }
 
+/// `text` with the real addresses.
+fn real(text: &str, addresses: &[(&'static str, String)]) -> String {
+    addresses.iter().fold(text.to_owned(), |text, (written, real)| text.replace(written, real))
+}
+
+/// Whether a line of the document describes the output of its command.
+fn is_shown(line: &str, printed: &str) -> bool {
+    let line = line.to_ascii_lowercase();
+    let printed = printed.to_ascii_lowercase();
+    let mut found = printed.lines().map(str::trim_end);
+    if let Some(name) = line.strip_prefix("(no ").and_then(|rest| rest.strip_suffix(')')) {
+        return !found.any(|found| found.split_once(':').is_some_and(|(own, _)| own == name));
+    }
+    let counted = line.strip_suffix(" times)").and_then(|rest| rest.rsplit_once(" ("));
+    if let Some((line, count)) = counted {
+        let count: usize = count.parse().expect("a number");
+        return found.filter(|found| *found == line).count() == count;
+    }
+    match line.strip_suffix("...") {
+        Some(begin) => found.any(|found| found.starts_with(begin)),
+        None => found.any(|found| found == line),
+    }
+}
+
+/// Starts Tidegate with the configuration of a recipe, without the text `removed`, and runs the commands.
+///
+/// # Errors
+/// The output of a command is not that in the document.
+fn attempt(
+    recipe: &Recipe,
+    removed: Option<&str>,
+    name: &str,
+    servers: [SocketAddr; 3],
+) -> Result<(), String> {
+    let folder = Folder::new(name);
+    for (name, content) in &recipe.files {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().expect("a file is in a folder"))
+            .expect("a folder can be made");
+        std::fs::write(path, content).expect("a file can be written");
+    }
+    let free = [ABSENT, ADMIN].map(|written| (written, free_address().to_string()));
+    let servers = SERVERS.into_iter().zip(servers.map(|server| server.to_string()));
+    let addresses: Vec<_> = servers.chain(free).collect();
+    let mut config = recipe.config.replace("0.0.0.0:8080", "127.0.0.1:0");
+    if let Some(removed) = removed {
+        assert!(config.contains(removed), "{}: {removed:?} is not in {config}", recipe.title);
+        config = config.replace(removed, "");
+    }
+    let gate = Gate::start(&folder, &real(&config, &addresses));
+    let run = Run { folder: &folder, gate: &gate, addresses: &addresses };
+    let mut blocks = recipe.console.split("$ ").skip(1);
+    blocks.try_for_each(|block| {
+        let mut lines = block.lines();
+        let command = lines.next().unwrap_or_default();
+        if removed.is_some() && command.starts_with("tidegate ctl wait ") {
+            return Ok(());
+        }
+        let lines: Vec<&str> = lines.filter(|line| !line.is_empty() && *line != "...").collect();
+        run.check(command, &lines)
+    })
+}
+
+fn start_servers() -> [SocketAddr; 3] {
+    [start_mirror("one"), start_mirror("two"), start_mirror("three")]
+}
+
 #[test]
 fn every_recipe_works_as_shown() {
-    let servers = [start_mirror("one"), start_mirror("two"), start_mirror("three")];
+    let servers = start_servers();
     let recipes = recipes();
     assert!(recipes.len() >= RECIPES_MIN, "found only {} recipes", recipes.len());
     for (number, recipe) in recipes.iter().enumerate() {
-        let folder = Folder::new(&format!("cookbook-{number}"));
-        for (name, content) in &recipe.files {
-            let path = folder.path().join(name);
-            std::fs::create_dir_all(path.parent().expect("a file is in a folder"))
-                .expect("a folder can be made");
-            std::fs::write(path, content).expect("a file can be written");
-        }
-        let mut config = recipe.config.replace("0.0.0.0:8080", "127.0.0.1:0");
-        for (written, real) in SERVERS.iter().zip(servers) {
-            config = config.replace(written, &real.to_string());
-        }
-        config = config.replace(ABSENT, &free_address().to_string());
-        let admin = free_address().to_string();
-        config = config.replace(ADMIN, &admin);
-        let gate = Gate::start(&folder, &config);
-        for block in recipe.console.split("$ ").skip(1) {
-            let mut lines = block.lines();
-            let command = lines.next().unwrap_or_default();
-            let lines: Vec<&str> =
-                lines.filter(|line| !line.is_empty() && *line != "...").collect();
-            check(&recipe.title, &folder, (&gate, &admin), command, &lines);
-        }
+        let attempted = attempt(recipe, None, &format!("cookbook-{number}"), servers);
+        attempted.unwrap_or_else(|why| panic!("{}: {why}", recipe.title));
     }
 }
 
 /// The recipes that the document has at least.
 const RECIPES_MIN: usize = 30;
+
+/// The beginning of a recipe's title, and a text of its configuration without which it must fail.
+const NEEDED: [(&str, &str); 32] = [
+    ("Remove a prefix", ", path = \"/{rest}\""),
+    ("Keep a session", "sticky = { cookie = \"SRV\" }\n"),
+    ("Give slow requests", "timeouts = { response-head = \"5m\" }\n"),
+    ("Give slow requests", "timeouts = { response-head = \"200ms\" }\n"),
+    (
+        "Take failing servers",
+        "health = { http = \"/healthz\", every = \"500ms\", timeout = \"5s\" }\n",
+    ),
+    ("Limit requests of each client", "rate = { limit = \"10/h\", burst = 3 }\n"),
+    ("Slow down clients", ", then = \"tarpit\", wait = \"1s\", waiting-max = 500"),
+    ("Limit the connections", "connections-per-address-max = 50\n"),
+    ("Limit the connections", "connections-per-address-max = 2\n"),
+    ("Keep connections free", "connections-max = 50\n"),
+    ("Limit the bandwidth", "bandwidth = { down = \"1MiB/s\" }\n"),
+    ("Refuse clients that cause", "count = \"abuse\"\n"),
+    ("Refuse further attempts", "count = [\"logins\", \"addresses\"]\n"),
+    ("Require a user name", ", remove = [\"authorization\"]"),
+    ("Serve only requests", ", claims = { role = \"root\" }"),
+    ("Ask an authentication", ", copy = [\"x-user\"]"),
+    ("Serve only some", "allow = [\"set:office\"]\n"),
+    ("Serve only some", "deny = [\"192.0.2.0/24\", \"set:abusers\"]\n"),
+    ("Ban and admit", "deny = [\"set:banned\"]\n"),
+    ("Answer some clients", "cookies = { beta = \"1\" }\n"),
+    ("Try a new version with a few", ", by = \"cookie:id\""),
+    ("Try a new version with copies", "mirror = { pool = \"next\", share = \"100%\" }\n"),
+    (
+        "Keep users on one server",
+        "sticky = { by = \"cookie:JSESSIONID\", for = \"30m\", entries-max = 1_000_000 }\n",
+    ),
+    ("Verify tokens", ", audience = \"app\", issuer = \"https://id.example\""),
+    ("Limit the requests of each user", ", { limit = \"2/m\", by = \"claim:sub\" }"),
+    ("Redirect to https", ", status = 308"),
+    ("Let pages of another", ", credentials = true"),
+    ("Send your own error", "errors = { 502 = \"errors/502.html\", 504 = \"errors/502.html\" }\n"),
+    (
+        "Take a site down",
+        "maintenance = { name = \"site\", page = \"down.html\", retry-after = \"10m\", except = [\"set:office\"] }\n",
+    ),
+    ("Take a site down", ", except = [\"set:office\"]"),
+    ("Protect browsers", "security-headers = true\n"),
+    ("Forward connections", "forward = \"db\"\n"),
+];
+
+#[test]
+fn recipes_fail_without_their_settings() {
+    let servers = start_servers();
+    let recipes = recipes();
+    for (number, (title, removed)) in NEEDED.into_iter().enumerate() {
+        let mut named = recipes.iter().filter(|recipe| recipe.title.starts_with(title));
+        let (Some(recipe), None) = (named.next(), named.next()) else {
+            panic!("not one recipe has a title that begins with {title:?}");
+        };
+        let attempted =
+            attempt(recipe, Some(removed), &format!("cookbook-without-{number}"), servers);
+        assert!(attempted.is_err(), "{}: it works without {removed:?}", recipe.title);
+    }
+}

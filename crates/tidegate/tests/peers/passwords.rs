@@ -3,7 +3,7 @@
 //! Out: only right passwords reach an action; requests of clients that leave end before the verification does.
 
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -72,9 +72,39 @@ fn every_action_requires_the_password() {
     }
 }
 
-/// The response to a request with a body on a connection of its own.
+#[test]
+fn reload_brings_the_first_route_with_passwords() {
+    let operated = Operated::start("passwords-by-reload", "[server]\nworkers = 2\n");
+    operated.folder.file("users", QUICK_HASH);
+    assert!(ask_at(operated.door, "/json", None).starts_with("HTTP/1.1 200 "));
+    let file = operated.folder.join("tidegate.toml");
+    let text = std::fs::read_to_string(&file).expect("it exists");
+    let users = operated.folder.join("users");
+    let guarded = text.replace(
+        "path = \"/json\"\n",
+        &format!("path = \"/json\"\nauth = {{ basic = \"{users}\" }}\n"),
+    );
+    // The threads start once, and serve each later configuration.
+    for _ in 0..2 {
+        operated.folder.file("tidegate.toml", &guarded);
+        operated.ctl_well(&["reload"]);
+        for (credentials, status) in [(None, 401), (Some(WRONG), 401), (Some(RIGHT), 200)] {
+            let response = ask_at(operated.door, "/json", credentials);
+            assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{response}");
+        }
+        operated.folder.file("tidegate.toml", &text);
+        operated.ctl_well(&["reload"]);
+        assert!(ask_at(operated.door, "/json", None).starts_with("HTTP/1.1 200 "));
+    }
+}
+
 fn ask(gate: &Gate, path: &str, credentials: Option<&str>) -> String {
-    let mut client = TcpStream::connect(gate.address()).expect("it listens");
+    ask_at(gate.address(), path, credentials)
+}
+
+/// The response to a request with a body on a connection of its own.
+fn ask_at(address: SocketAddr, path: &str, credentials: Option<&str>) -> String {
+    let mut client = TcpStream::connect(address).expect("it listens");
     client.set_read_timeout(Some(WAIT_MAX)).expect("the limit is valid");
     let credentials =
         credentials.map_or_else(String::new, |of| format!("Authorization: Basic {of}\r\n"));

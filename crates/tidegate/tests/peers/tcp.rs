@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use tidegate_testing::command;
 
+use crate::cookbook::start_mirror;
 use crate::gate::Gate;
 use crate::origins::{Script, python};
 use crate::process::{Folder, Process, free_address, program, run, run_well, text};
@@ -102,6 +103,27 @@ fn smtp_session_passes_with_and_without_tls_in_front() {
         let mut client = python();
         client.args([&script, "localhost", &address.port().to_string(), "500000"]).args(more);
         assert_eq!(run_well(&mut client).trim(), "500000 bytes", "listener {at}");
+    }
+}
+
+#[test]
+fn server_whose_checks_fail_gets_no_connections() {
+    let folder = Folder::new("tcp-health");
+    let (admin, absent, server) = (free_address(), free_address(), start_mirror("one"));
+    let gate = Gate::start(
+        &folder,
+        &format!(
+            "[admin]\nbind = \"{admin}\"\n[[listener]]\nbind = \"127.0.0.1:0\"\nforward = \"app\"\n\
+             [pool.app]\nservers = [\"{absent}\", \"{server}\"]\nbalance = \"round-robin\"\nretries = 0\n\
+             health = {{ tcp = true, every = \"200ms\", timeout = \"5s\" }}\n"
+        ),
+    );
+    let mut ctl = command(env!("CARGO_BIN_EXE_tidegate"));
+    ctl.args(["ctl", "--at", &admin.to_string(), "wait", "60s", "server"]);
+    run_well(ctl.args([&format!("app/{absent}"), "down"]));
+    for _ in 0..4 {
+        // Each has a connection of its own, and would fail at the other server.
+        assert!(run_well(curl().arg(gate.url("/"))).contains("served by one"));
     }
 }
 

@@ -408,3 +408,13 @@ fn published_sets_have_a_bounded_number_of_public_keys() {
     assert!(published.verify(&token(r#"{"alg":"HS256","kid":"s"}"#, secret)).is_err());
     assert!(KeySet::parse_published(pem("PUBLIC KEY", b"x").as_bytes()).is_err());
 }
+
+#[test]
+fn stated_claims_need_no_signature() {
+    let token = |claims: &str| format!("e30.{}.AAAA", encode(claims.as_bytes()));
+    let claims = super::stated_claims(&token("{\"sub\":\"bob\"}")).expect("they are readable");
+    assert_eq!(claims.text("sub"), Some("bob"));
+    for malformed in ["", "a", "a.b", "a.b.c", &token("[]")] {
+        assert!(super::stated_claims(malformed).is_none(), "{malformed}");
+    }
+}
