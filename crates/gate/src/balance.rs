@@ -465,6 +465,13 @@ impl PoolState {
         }
     }
 
+    /// `server` has other addresses, so that the results of its requests so far were those of another one.
+    pub fn forget_results(&mut self, server: usize) {
+        if let Some(server) = self.servers.get_mut(server) {
+            (server.record, server.avoid_until) = (Record::default(), Moment::ZERO);
+        }
+    }
+
     /// Records whether the connections to `server` take no more requests.
     pub fn set_full(&mut self, server: usize, is_full: bool) {
         if let Some(server) = self.servers.get_mut(server) {

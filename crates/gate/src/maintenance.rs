@@ -4,6 +4,7 @@
 //! Invariant: all routes with the same name have the same switch.
 
 use core::sync::atomic::{AtomicU8, Ordering};
+use std::collections::BTreeMap;
 
 use tidegate_config::model::Config;
 
@@ -93,6 +94,20 @@ impl Switches {
         let switch = |name: &String| (name.clone(), self.find(name).cloned().unwrap_or_default());
         names.into_iter().map(switch).collect()
     }
+
+    /// By name: the states that commands have set.
+    #[must_use]
+    pub fn set_by_commands(&self) -> BTreeMap<String, Position> {
+        let positions = self.all().map(|(name, switch)| (name.to_owned(), switch.position()));
+        positions.filter(|(_, position)| *position != Position::Configured).collect()
+    }
+
+    /// Continues with the states that commands have set in an earlier process.
+    pub fn resume(&self, set: &BTreeMap<String, Position>) {
+        for (name, switch) in self.all() {
+            switch.set(set.get(name).copied().unwrap_or(Position::Configured));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -121,6 +136,13 @@ mod tests {
         assert_eq!((shop.position(), shop.closes(true)), (Position::Off, false));
         assert_eq!(second.find("blog").expect("it exists").position(), Position::Configured);
         assert!(second.find("wiki").is_none());
+        // The next process has another configuration, and a state that was set before another command.
+        let set = second.set_by_commands();
+        assert_eq!(set, BTreeMap::from([("shop".to_owned(), Position::Off)]));
+        let next = Switches::new(&config(&[route("shop", "/"), route("wiki", "/w")].concat()));
+        next.find("wiki").expect("it exists").set(Position::On);
+        next.resume(&set);
+        assert_eq!(next.set_by_commands(), set);
     }
 
     #[test]

@@ -6,10 +6,10 @@
 //! new ones, so an order that differs in each answer changes nothing.
 
 use core::net::SocketAddr;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_base::{Moment, Span};
-use tidegate_config::model::{Hold, Resolver};
+use tidegate_config::model::{Families, Hold, Resolver};
 
 use crate::slots::Marks;
 
@@ -50,6 +50,36 @@ pub struct Addresses {
     pub seconds: Option<u32>,
     /// What SRV records state about them.
     pub marks: Marks,
+    /// The addresses of this family are not known, because their lookup has failed. Those that the name had stay in use.
+    pub unanswered: Option<Families>,
+}
+
+impl Addresses {
+    /// All addresses of a name without SRV records.
+    #[must_use]
+    pub const fn of(addresses: Vec<SocketAddr>, seconds: Option<u32>) -> Self {
+        Self { addresses, seconds, marks: Marks::new(), unanswered: None }
+    }
+
+    /// Whether it is not known whether the name has this address.
+    #[must_use]
+    pub const fn leaves_open(&self, address: &SocketAddr) -> bool {
+        match self.unanswered {
+            None => false,
+            Some(Families::Both) => true,
+            Some(Families::Ipv4) => address.is_ipv4(),
+            Some(Families::Ipv6) => address.is_ipv6(),
+        }
+    }
+
+    /// Adds those of the addresses which the name had that it may still have.
+    pub fn keep_open(&mut self, earlier: impl Iterator<Item = SocketAddr>) {
+        for address in earlier {
+            if self.leaves_open(&address) && !self.addresses.contains(&address) {
+                self.addresses.push(address);
+            }
+        }
+    }
 }
 
 /// Why a lookup has found no address.
@@ -162,13 +192,16 @@ impl NameBook {
     }
 
     /// Continues with these times, names and addresses. New names, and those whose addresses are other ones now, are resolved soon: it
-    /// is not known for how long the addresses may be kept. A name without addresses is lost until it is resolved.
+    /// is not known for how long the addresses may be kept. A name without addresses is lost until it is resolved. `resolved`: names that
+    /// were resolved just now, with these addresses. Returns whether one of them had been lost.
     pub fn follow(
         &mut self,
         times: Times,
         names: &BTreeMap<HostPort, Vec<SocketAddr>>,
+        resolved: &BTreeSet<HostPort>,
         now: Moment,
-    ) {
+    ) -> bool {
+        let mut is_found = false;
         if core::mem::replace(&mut self.times, times) != times {
             // The next lookup may be too far away.
             let waiting = self.names.values_mut().filter(|entry| entry.due != Moment::NEVER);
@@ -197,7 +230,12 @@ impl NameBook {
                     entry.due = now.after(times.ttl_min);
                 }
             }
+            if entry.is_lost && !addresses.is_empty() && resolved.contains(name) {
+                (entry.is_lost, is_found) = (false, true);
+                (entry.failing_since, entry.failures) = (None, 0);
+            }
         }
+        is_found
     }
 
     /// Whether the addresses of a name are not in use.
@@ -245,7 +283,7 @@ impl NameBook {
             Ok(found) => {
                 entry.due = now.after(sooner(times.span_of(found.seconds), random));
                 (entry.failing_since, entry.failures) = (None, 0);
-                let is_other = entry.adopt(&found.addresses, times.hold.valid, now);
+                let is_other = entry.adopt(found, times.hold.valid, now);
                 let is_other = entry.adopt_marks(&found.marks) || is_other;
                 match (core::mem::replace(&mut entry.is_lost, false), is_other) {
                     (true, _) => Change::Found,
@@ -275,12 +313,15 @@ impl NameBook {
 
 impl Entry {
     /// Uses the addresses of an answer, and for `hold` those that it no longer contains. Returns whether there are other ones now.
-    fn adopt(&mut self, found: &[SocketAddr], hold: Span, now: Moment) -> bool {
+    fn adopt(&mut self, answer: &Addresses, hold: Span, now: Moment) -> bool {
+        let found = &answer.addresses;
         let missing = &mut self.missing;
         let mut next: Vec<SocketAddr> = Vec::new();
         for address in &self.addresses {
             if found.contains(address) {
                 missing.remove(address);
+                next.push(*address);
+            } else if answer.leaves_open(address) {
                 next.push(*address);
             } else if missing.entry(*address).or_insert(now).after(hold) > now {
                 next.push(*address);
@@ -336,7 +377,7 @@ mod tests {
 
     fn found(last: &[u8], seconds: u32) -> LookedUp {
         let addresses = last.iter().copied().map(address).collect();
-        Ok(Addresses { addresses, seconds: Some(seconds), marks: Marks::new() })
+        Ok(Addresses::of(addresses, Some(seconds)))
     }
 
     fn at(seconds: u64) -> Moment {
@@ -347,7 +388,7 @@ mod tests {
     fn book(resolver: &Resolver) -> NameBook {
         let mut book = NameBook::new(Times::of(Some(resolver)));
         let names = BTreeMap::from([(name(), vec![address(1)])]);
-        book.follow(Times::of(Some(resolver)), &names, at(0));
+        book.follow(Times::of(Some(resolver)), &names, &BTreeSet::new(), at(0));
         book
     }
 
@@ -421,19 +462,52 @@ mod tests {
         let names = |addresses: &[u8]| {
             BTreeMap::from([(name(), addresses.iter().copied().map(address).collect::<Vec<_>>())])
         };
-        book.follow(times, &names(&[]), at(0));
+        book.follow(times, &names(&[]), &BTreeSet::new(), at(0));
         assert_eq!((book.has_lost(), book.next_due(at(1))), (true, Some(name())));
         assert_eq!(book.note(&name(), &Err(Failure::Timeout), at(1), 0), Change::None);
         assert_eq!(book.first_due(), at(2));
         assert_eq!(book.note(&name(), &found(&[1, 2], 60), at(2), 0), Change::Found);
         assert_eq!((book.has_lost(), book.first_due()), (false, at(62)));
         // The same addresses in another order are not resolved again; a reload that has found addresses ends the loss.
-        book.follow(times, &names(&[2, 1]), at(3));
+        book.follow(times, &names(&[2, 1]), &BTreeSet::new(), at(3));
         assert_eq!(book.first_due(), at(62));
-        book.follow(times, &names(&[]), at(3));
+        book.follow(times, &names(&[]), &BTreeSet::new(), at(3));
         assert!(book.has_lost());
-        book.follow(times, &names(&[1]), at(4));
+        book.follow(times, &names(&[1]), &BTreeSet::new(), at(4));
         assert_eq!((book.has_lost(), book.first_due()), (false, at(5)));
+    }
+
+    #[test]
+    fn reload_that_resolves_a_lost_name_ends_the_loss() {
+        let (times, mut book) = (Times::of(Some(&Resolver::default())), book(&Resolver::default()));
+        let unknown = Err(Failure::UnknownName);
+        book.note(&name(), &unknown, at(10), 0);
+        assert_eq!(book.note(&name(), &unknown, at(40), 0), Change::Lost);
+        let names = BTreeMap::from([(name(), vec![address(1)])]);
+        let resolved = BTreeSet::from([name()]);
+        assert!(!book.follow(times, &names, &BTreeSet::new(), at(41)) && book.has_lost());
+        assert!(book.follow(times, &names, &resolved, at(42)) && !book.has_lost());
+        assert!(!book.follow(times, &names, &resolved, at(43)));
+        assert_eq!(book.note(&name(), &unknown, at(50), 0), Change::None, "another failure");
+    }
+
+    #[test]
+    fn addresses_of_a_family_that_is_unknown_stay() {
+        let six = SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], 80));
+        let mut book = book(&Resolver::default());
+        let both = Ok(Addresses::of(vec![address(1), address(2), six], Some(60)));
+        book.note(&name(), &both, at(1), 0);
+        let four = Addresses {
+            unanswered: Some(Families::Ipv6),
+            ..Addresses::of(vec![address(2), address(3)], Some(60))
+        };
+        assert_eq!(book.note(&name(), &Ok(four), at(2), 0), Change::Addresses);
+        let all = [address(2), six, address(3)];
+        assert_eq!(book.addresses(&name()), Some((&all[..], true)));
+        let mut found =
+            Addresses { unanswered: Some(Families::Ipv4), ..Addresses::of(vec![six], None) };
+        found.keep_open([address(1), six, address(1)].into_iter());
+        assert_eq!(found.addresses, [six, address(1)]);
     }
 
     #[test]
@@ -446,7 +520,7 @@ mod tests {
                 (address(*last), crate::slots::Mark { priority: 1, weight: *weight })
             });
             let addresses = all.iter().map(|(last, _)| address(*last)).collect();
-            Ok(Addresses { addresses, seconds: Some(60), marks: marks.collect() })
+            Ok(Addresses { marks: marks.collect(), ..Addresses::of(addresses, Some(60)) })
         };
         assert_eq!(book.note(&name(), &with(&[(1, 5)]), at(1), 0), Change::Addresses);
         assert_eq!(book.note(&name(), &with(&[(1, 5)]), at(2), 0), Change::None);
@@ -470,15 +544,15 @@ mod tests {
     #[test]
     fn system_names_keep_their_addresses() {
         let mut book = NameBook::new(Times::of(None));
-        book.follow(Times::of(None), &BTreeMap::from([(name(), vec![address(1)])]), at(0));
+        let names = BTreeMap::from([(name(), vec![address(1)])]);
+        book.follow(Times::of(None), &names, &BTreeSet::new(), at(0));
         assert_eq!(book.first_due(), at(30));
         let unknown = Err(Failure::UnknownName);
         assert_eq!(book.note(&name(), &unknown, at(30), 0), Change::None);
         assert_eq!(book.note(&name(), &unknown, at(30 * 86_400), 0), Change::None);
-        let other =
-            Ok(Addresses { addresses: vec![address(2)], seconds: None, marks: Marks::new() });
+        let other = Ok(Addresses::of(vec![address(2)], None));
         assert_eq!(book.note(&name(), &other, at(31 * 86_400), 0), Change::Addresses);
-        book.follow(Times::of(None), &BTreeMap::new(), at(32 * 86_400));
+        book.follow(Times::of(None), &BTreeMap::new(), &BTreeSet::new(), at(32 * 86_400));
         assert_eq!((book.addresses(&name()), book.first_due()), (None, Moment::NEVER));
     }
 }

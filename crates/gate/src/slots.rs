@@ -1,6 +1,6 @@
 //! The slots of a template: which address each has, and what SRV records state about the server at an address.
 //! In: the addresses that slots have, those of an answer; the marks of records. Out: the next addresses; weights and backups.
-//! Never: moves an address that remains.
+//! Never: moves an address that remains; removes one, except for a server of a lower priority, which is used first.
 //! Limits: as many addresses as there are slots.
 //! Invariant: no address has two slots.
 
@@ -31,18 +31,31 @@ pub struct Share {
 }
 
 /// The next address of each slot. An address that `found` still contains keeps its slot; new ones get slots that are free, those first
-/// that were free before, so that a slot rarely stands for another server at once. The order is that of the addresses, so that
-/// processes with the same answer agree. Those that find no slot are left out.
+/// that were free before, so that a slot rarely stands for another server at once. Servers of the lowest priority come first: without a
+/// free slot they get those of servers of the highest. Otherwise the order is that of the addresses, so that processes with the same
+/// answer agree. Those that find no slot are left out.
 #[must_use]
-pub fn assign(slots: &[Option<SocketAddr>], found: &[SocketAddr]) -> Vec<Option<SocketAddr>> {
-    let mut rest: BTreeSet<SocketAddr> = found.iter().copied().collect();
-    let kept = slots.iter().map(|slot| slot.filter(|address| rest.remove(address)));
+pub fn assign(
+    slots: &[Option<SocketAddr>],
+    found: &[SocketAddr],
+    marks: &Marks,
+) -> Vec<Option<SocketAddr>> {
+    let ranked =
+        |address: SocketAddr| (marks.get(&address).map_or(0, |mark| mark.priority), address);
+    let mut rest: BTreeSet<(u16, SocketAddr)> = found.iter().copied().map(ranked).collect();
+    let kept = slots.iter().map(|slot| slot.filter(|address| rest.remove(&ranked(*address))));
     let mut next: Vec<Option<SocketAddr>> = kept.collect();
     for was_free in [true, false] {
         for (slot, earlier) in next.iter_mut().zip(slots) {
             if slot.is_none() && earlier.is_none() == was_free {
-                *slot = rest.pop_first();
+                *slot = rest.pop_first().map(|(_, address)| address);
             }
+        }
+    }
+    for (priority, address) in rest {
+        let last = next.iter_mut().max_by_key(|slot| slot.map(ranked));
+        if let Some(last) = last.filter(|last| last.map(ranked).is_some_and(|of| of.0 > priority)) {
+            *last = Some(address);
         }
     }
     next
@@ -86,7 +99,7 @@ mod tests {
         let last_of = |slot: Option<SocketAddr>| {
             (1..=255).find(|last| slot == Some(address(*last))).unwrap_or_default()
         };
-        assign(&slots, &found).into_iter().map(last_of).collect()
+        assign(&slots, &found, &Marks::new()).into_iter().map(last_of).collect()
     }
 
     #[test]
@@ -99,6 +112,29 @@ mod tests {
         assert!(assigned(&[], &[1]).is_empty());
     }
 
+    #[test]
+    fn servers_of_the_lowest_priority_get_slots_first() {
+        let marks = |all: &[(u8, u16)]| -> Marks {
+            let mark = |(last, priority): &(u8, u16)| {
+                (address(*last), Mark { priority: *priority, weight: 1 })
+            };
+            all.iter().map(mark).collect()
+        };
+        let assigned = |slots: &[Option<SocketAddr>], all: &[(u8, u16)]| {
+            let found: Vec<SocketAddr> = all.iter().map(|(last, _)| address(*last)).collect();
+            let next = assign(slots, &found, &marks(all));
+            assert_eq!(assign(&next, &found, &marks(all)), next, "the same answer changes nothing");
+            next
+        };
+        let [one, two, three, four] = [1, 2, 3, 4].map(|last| Some(address(last)));
+        let all = [(1, 20), (2, 20), (3, 10), (4, 10)];
+        assert_eq!(assigned(&[None, None], &all), [three, four]);
+        assert_eq!(assigned(&[one, three], &all), [four, three], "a backup leaves");
+        assert_eq!(assigned(&[one, two, None], &all), [one, four, three]);
+        assert_eq!(assigned(&[three, four], &[(1, 10), (3, 10), (4, 10)]), [three, four]);
+        assert!(assigned(&[], &all).is_empty());
+    }
+
     proptest! {
         #[test]
         fn no_address_has_two_slots_or_moves(
@@ -108,7 +144,7 @@ mod tests {
             let mut slots = vec![None; count];
             for answer in answers {
                 let found: Vec<SocketAddr> = answer.into_iter().map(address).collect();
-                let next = assign(&slots, &found);
+                let next = assign(&slots, &found, &Marks::new());
                 prop_assert_eq!(next.len(), count);
                 let held: Vec<SocketAddr> = next.iter().flatten().copied().collect();
                 let distinct: BTreeSet<SocketAddr> = held.iter().copied().collect();
@@ -121,7 +157,8 @@ mod tests {
                         prop_assert_eq!(before, after, "an address has moved");
                     }
                 }
-                prop_assert_eq!(&assign(&next, &found), &next, "the same answer changes nothing");
+                let again = assign(&next, &found, &Marks::new());
+                prop_assert_eq!(&again, &next, "the same answer changes nothing");
                 slots = next;
             }
         }

@@ -545,6 +545,17 @@ fn ejected_server_keeps_its_sessions_until_a_connect_fails() {
 }
 
 #[test]
+fn server_with_other_addresses_is_not_ejected_for_the_earlier_ones() {
+    let (mut state, none) = (ejecting(2), Tried::default());
+    (0..3).for_each(|_| _ = state.note_result(0, (true, None), NOW));
+    state.note_connect_failure(0, NOW);
+    state.forget_results(0);
+    let picked = (0..100).map(|seed| state.pick(NOW, &mut Prng::new(seed), None, &none));
+    assert!(picked.filter(|picked| *picked == Pick::Server(0)).count() > 20);
+    assert!(!state.has_lost(0, NOW));
+}
+
+#[test]
 fn statuses_that_any_client_can_provoke_are_no_failures() {
     let failures: Vec<u16> = (100..=599).filter(|status| is_failure(*status)).collect();
     let wanted = (500..=599).filter(|status| ![501, 505, 511].contains(status));

@@ -301,6 +301,10 @@ impl Kernel for Epoll {
         self.edges.len()
     }
 
+    fn edges_max(&self) -> usize {
+        EDGES_MAX
+    }
+
     fn ready(&self, index: usize) -> Ready {
         let edge = &self.edges[index];
         let flags = edge.flags;

@@ -28,6 +28,9 @@ pub const HANDOVER: &str = "TIDEGATE_HANDOVER";
 const LISTEN_FDS_START: RawFd = 3;
 /// Sockets that a process inherits.
 const SOCKETS_MAX: usize = 16_384;
+/// How many bits of the number of an attempt a message contains.
+const ATTEMPT_BITS: u32 = 7;
+const ATTEMPT_MASK: u8 = (1 << ATTEMPT_BITS) - 1;
 /// Sockets in one message. The kernel allows 253 (SCM_MAX_FD).
 const MESSAGE_SOCKETS_MAX: usize = 128;
 
@@ -84,8 +87,9 @@ impl Inherited {
 fn named() -> (Option<RawFd>, Vec<NamedSocket>) {
     let variable = |name: &str| std::env::var(name).ok();
     if let Some(text) = variable(HANDOVER) {
-        let parsed =
-            parse(&text).filter(|(process, ..)| *process == std::os::unix::process::parent_id());
+        let parsed = parse(&text).filter(|(process, channel, _)| {
+            *process == std::os::unix::process::parent_id() || is_made_by(*channel, *process)
+        });
         if let Some((_, channel, sockets)) = parsed {
             return (Some(channel), sockets);
         }
@@ -94,6 +98,29 @@ fn named() -> (Option<RawFd>, Vec<NamedSocket>) {
     let count = variable("LISTEN_FDS").and_then(|text| text.parse::<RawFd>().ok());
     let count = count.filter(|_| own).unwrap_or(0).clamp(0, SOCKETS_MAX as RawFd);
     (None, (LISTEN_FDS_START..LISTEN_FDS_START + count).map(|number| (number, true)).collect())
+}
+
+/// Whether the descriptor is one of a pair of sockets that this process has made. It may have ended since: then this process, which was
+/// to replace it, has another parent.
+fn is_made_by(channel: RawFd, process: u32) -> bool {
+    if channel < LISTEN_FDS_START {
+        return false;
+    }
+    let mut maker = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to `maker`, for which any bytes are valid. If the number is not open, or not that
+    // of a socket, the call fails.
+    let result = unsafe {
+        libc::getsockopt(
+            channel,
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut maker).cast(),
+            &raw mut length,
+        )
+    };
+    // Sockets without a known peer have process 0.
+    result == 0 && maker.pid > 0 && u32::try_from(maker.pid) == Ok(process)
 }
 
 /// Parses the value of `HANDOVER`. Earlier versions do not state what the service manager holds.
@@ -190,18 +217,28 @@ impl ListenerPost {
         Ok(Self { sender, receiver })
     }
 
-    /// The end for workers, which is valid in their tables.
+    /// The end for workers, which is valid in their tables. `attempt`: a number of which the lowest `ATTEMPT_BITS` bits count.
     #[must_use]
-    pub fn entrance(&self) -> ListenerReceiver {
-        ListenerReceiver { sender: self.sender.as_raw_fd() }
+    pub fn entrance(&self, attempt: u8) -> ListenerReceiver {
+        ListenerReceiver { sender: self.sender.as_raw_fd(), attempt: attempt & ATTEMPT_MASK }
     }
 
-    /// Receives the listeners of a worker that was asked for them: the next message. `is_last` reports whether the worker
-    /// has sent all of them.
+    /// Receives the listeners of a worker that was asked for them in this attempt: the next message. `is_last` reports whether the
+    /// worker has sent all of them. Messages for earlier attempts, which came too late, are dropped.
     ///
     /// # Errors
     /// No message came within `wait_ms`, or the kernel refused it.
-    pub fn receive(&self, wait_ms: u32) -> io::Result<(Vec<PassedListener>, bool)> {
+    pub fn receive(&self, attempt: u8, wait_ms: u32) -> io::Result<(Vec<PassedListener>, bool)> {
+        loop {
+            let (of, passed, is_last) = self.receive_any(wait_ms)?;
+            if of == attempt & ATTEMPT_MASK {
+                return Ok((passed, is_last));
+            }
+        }
+    }
+
+    /// The next message, and its attempt.
+    fn receive_any(&self, wait_ms: u32) -> io::Result<(u8, Vec<PassedListener>, bool)> {
         let mut polled = [PollFd::new(&self.receiver, PollFlags::IN)];
         let wait = Timespec {
             tv_sec: i64::from(wait_ms / 1000),
@@ -226,10 +263,10 @@ impl ListenerPost {
         if received.bytes != bytes.len() {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let [high, low, is_last] = bytes;
+        let [high, low, last] = bytes;
         let worker = u16::from_be_bytes([high, low]);
         let passed = sockets.into_iter().map(|socket| PassedListener { worker, socket });
-        Ok((passed.collect(), is_last == 1))
+        Ok((last >> 1, passed.collect(), last & 1 == 1))
     }
 }
 
@@ -238,6 +275,8 @@ impl ListenerPost {
 pub struct ListenerReceiver {
     /// The descriptor, which is open in the table of every thread and never closed.
     sender: RawFd,
+    /// The attempt to collect the listeners.
+    attempt: u8,
 }
 
 impl ListenerReceiver {
@@ -260,7 +299,7 @@ impl ListenerReceiver {
                 control.push(SendAncillaryMessage::ScmRights(&listeners[begin..end]));
             }
             let [high, low] = worker.to_be_bytes();
-            let bytes = [high, low, u8::from(at + 1 == count)];
+            let bytes = [high, low, self.attempt << 1 | u8::from(at + 1 == count)];
             sendmsg(sender, &[IoSlice::new(&bytes)], &mut control, SendFlags::DONTWAIT)?;
         }
         Ok(())
@@ -318,6 +357,21 @@ mod tests {
     }
 
     #[test]
+    fn handover_of_a_process_that_has_ended_is_known_by_its_channel() {
+        let flags = SocketFlags::CLOEXEC;
+        let (own, other) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a pair");
+        let process = std::process::id();
+        for channel in [&own, &other] {
+            assert!(is_made_by(channel.as_raw_fd(), process));
+            assert!(!is_made_by(channel.as_raw_fd(), process + 1));
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
+        assert!(!is_made_by(listener.as_raw_fd(), process));
+        assert!(!is_made_by(-1, process) && !is_made_by(1_000_000, process));
+    }
+
+    #[test]
     fn only_listening_stream_sockets_are_described() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
         let address = listener.local_addr().expect("it is bound");
@@ -338,19 +392,20 @@ mod tests {
     #[test]
     fn listeners_reach_the_thread_over_the_tables_of_workers() {
         let post = ListenerPost::new().expect("a socket pair");
-        let entrance = post.entrance();
+        let (late, entrance) = (post.entrance(1), post.entrance(2));
         let worker = std::thread::spawn(move || {
             crate::worker::unshare_descriptor_table().expect("this system allows unshare");
             let listeners: Vec<TcpListener> = (0..200)
                 .map(|_| TcpListener::bind("127.0.0.1:0").expect("loopback has a port"))
                 .collect();
             let borrowed: Vec<_> = listeners.iter().map(AsFd::as_fd).collect();
+            late.send(4, &borrowed[..3]).expect("the pair has room");
             entrance.send(3, &borrowed).expect("the pair has room");
             listeners.iter().map(|of| of.local_addr().expect("it is bound")).collect::<Vec<_>>()
         });
         let mut passed = Vec::new();
         loop {
-            let (some, is_last) = post.receive(60_000).expect("a message");
+            let (some, is_last) = post.receive(2, 60_000).expect("a message");
             passed.extend(some);
             if is_last {
                 break;
@@ -364,6 +419,6 @@ mod tests {
             let _client = TcpStream::connect(address).expect("it listens");
             assert!(listener.accept().is_ok());
         }
-        assert!(post.receive(1).is_err(), "no message is left");
+        assert!(post.receive(2, 1).is_err(), "no message is left");
     }
 }

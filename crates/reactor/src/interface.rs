@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use tidegate_base::{Address, CertificateChoice, Id, Moment};
+use tidegate_base::{Address, CertificateChoice, Id, Moment, Span};
 
 use crate::steering::LeavingListeners;
 
@@ -252,6 +252,15 @@ pub struct ServerKey {
     pub http1_only: bool,
 }
 
+/// What a wait for events shows about the load; see [`Reactor::last_wait`].
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct LastWait {
+    /// How long the wait lasted because nothing was ready; zero if something was ready when it began.
+    pub idle: Span,
+    /// After how many more waits each event that was ready at this one is reported; 0: this wait has reported them all.
+    pub behind: u32,
+}
+
 /// The operations of one worker on its sockets and timers. Every driver has the behaviour that is documented here.
 pub trait Reactor: Sized {
     /// The clock, read once a turn after the wait, so that one turn has one time.
@@ -264,6 +273,8 @@ pub trait Reactor: Sized {
     }
     /// Reads the clock now, for sampled accounting. The simulator's virtual clock always equals `now`.
     fn read_clock(&self) -> Moment;
+    /// The wait with which this turn began.
+    fn last_wait(&self) -> LastWait;
 
     /// Opens a listener.
     ///
@@ -455,7 +466,7 @@ pub trait Reactor: Sized {
 pub trait Driver: Reactor {
     /// Runs one turn: waits until something completes, a deadline or timer is due, the waker is rung or
     /// `wait_max` passes; then hands each completion to `handler` and flushes each output once.
-    fn turn<H: Handler<Self>>(&mut self, handler: &mut H, wait_max: tidegate_base::Span);
+    fn turn<H: Handler<Self>>(&mut self, handler: &mut H, wait_max: Span);
 
     /// Tells a simulated kernel when the next turn is due, after work between two turns. `has_work`: the caller will not
     /// wait. Without effect on Linux.

@@ -213,6 +213,10 @@ pub trait Kernel {
 
     /// Waits up to `timeout` (`None`: forever) for edges and returns their number.
     fn wait(&mut self, timeout: Option<Span>) -> usize;
+    /// Maximum number of edges that one wait returns. The others stay for the next wait, in the order in which they came.
+    fn edges_max(&self) -> usize {
+        usize::MAX
+    }
     /// Edge number `index` of the last wait.
     fn ready(&self, index: usize) -> Ready;
     /// Called at the end of a turn with the time of the next deadline. Only a virtual clock uses it.

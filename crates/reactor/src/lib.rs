@@ -25,7 +25,7 @@ pub use driver::Loop;
 pub use epoll::EpollReactor;
 pub use interface::{
     CloseReason, Completion, DatagramFault, DatagramId, DatagramSent, DatagramSock, Driver,
-    Handler, ListenError, ListenOptions, ListenerId, OutputProgress, Peer, Reactor, Room,
+    Handler, LastWait, ListenError, ListenOptions, ListenerId, OutputProgress, Peer, Reactor, Room,
     ServerKey, Shortage, Sock, SockId,
 };
 pub use mailbox::{Mailbox, Sender};

@@ -18,16 +18,16 @@ use crate::configuration::Configuration;
 use crate::connection::ServerCarrier;
 use crate::events::{self, EventKind};
 use crate::log;
-use crate::name_follower::Names;
+use crate::name_follower::{Names, Resolved};
 use crate::resolve::{Addresses, name_of};
 use crate::slots::{fill, socket_addresses, templates};
 use crate::worker::Worker;
 
 impl Configuration {
-    /// The names of the configuration in force are resolved from now on.
-    pub(crate) fn follow_names(&mut self) {
+    /// The names of the configuration in force are resolved from now on. `resolved`: those that were resolved just now.
+    pub(crate) fn follow_names(&mut self, resolved: Resolved) {
         let names = names_of(&self.arranged, &self.addresses);
-        self.names.follow(&self.arranged.config, names);
+        self.names.follow(&self.arranged.config, names, resolved);
     }
 
     /// Notes which servers lack an address, and the parts that SRV records state.
@@ -54,7 +54,8 @@ impl Configuration {
                 let Some(found) = found.get(&template.name).filter(|of| of.is_used) else {
                     continue;
                 };
-                let count = fill(servers, &template.slots, &found.addresses);
+                let addresses = (&found.addresses[..], &found.marks);
+                let count = fill(servers, &template.slots, addresses);
                 unplaced.insert((pool.name.clone(), text_of(&template.name)), count);
             }
         }
@@ -144,10 +145,13 @@ impl Worker {
                 if before == after {
                     continue;
                 }
-                if let Some(preferred) =
-                    self.pools.get_mut(pool).and_then(|of| of.preferred_address.get_mut(server))
-                {
-                    *preferred = 0;
+                if let Some(pool) = self.pools.get_mut(pool) {
+                    if let Some(preferred) = pool.preferred_address.get_mut(server) {
+                        *preferred = 0;
+                    }
+                    if !after.iter().any(|address| before.contains(address)) {
+                        pool.state.forget_results(server);
+                    }
                 }
                 if before.iter().any(|address| !after.contains(address)) {
                     self.leave_former_addresses(reactor, (pool as u16, server as u16));

@@ -15,6 +15,7 @@ use tidegate_base::{Moment, Span};
 use tidegate_config::arrange::{self, Arranged, Generation, PartIndex};
 use tidegate_config::findings::Finding;
 use tidegate_config::model::{Bind, Forward, Listener};
+use tidegate_gate::overload::Admission;
 use tidegate_reactor::{ListenError, ListenOptions, ListenerId, Reactor, SockId};
 use tidegate_wire::websocket::Close;
 
@@ -166,6 +167,9 @@ impl Worker {
         }
         let earlier = core::mem::replace(&mut self.addresses, Arc::clone(&snapshot.addresses));
         self.settings.replace(Rc::clone(&snapshot));
+        if snapshot.config.server.overload.is_none() {
+            self.admission = Admission::default();
+        }
         self.push.change_keys(&snapshot.hubs);
         self.renew_mirrors();
         self.accounts.counters.settings_changes.add(1);
@@ -180,6 +184,7 @@ impl Worker {
         self.drain_removed(reactor);
         self.change_apps(reactor, successors);
         self.settle(reactor);
+        self.move_records();
         Ok(())
     }
 
@@ -661,5 +666,39 @@ impl Worker {
             debug_assert!(*users > 0, "a connection of a listener has ended twice");
             *users = users.saturating_sub(1);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_gate::overload::Turn;
+    use tidegate_reactor::{Faults, SimNet, SimReactor};
+
+    use super::*;
+    use crate::counters::Accounts;
+    use crate::worker::WorkerLimits;
+
+    #[test]
+    fn without_the_setting_no_request_is_refused_because_of_overload() {
+        let snapshot = |server: &str| {
+            let text = format!(
+                "{server}[[listener]]\nbind = \"10.0.0.1:80\"\n[[route]]\nsynthetic = true\n"
+            );
+            let config = tidegate_config::parse(&text, "the test").expect("it is valid");
+            Snapshot::new(config, Vec::new())
+        };
+        let limits = WorkerLimits { exchanges_max: 16, workers: 1, steer_by_cpu: false };
+        let first = Rc::new(snapshot("[server]\noverload = {}\n"));
+        let overload = first.config.server.overload.expect("it is set");
+        let mut worker = Worker::new(first, Arc::new(Accounts::default()), limits, 1);
+        let mut reactor = SimReactor::new(&SimNet::new(1, Faults::none()), 32);
+        for turn in 1..20 {
+            let began = Moment::ZERO.after(overload.interval * turn);
+            let turn = Turn { began, idle: Span::ZERO, behind: 0, is_put_off: false };
+            worker.admission.note_turn(&overload, turn);
+        }
+        assert!(worker.admission.is_refusing());
+        assert!(worker.change_settings(&mut reactor, snapshot(""), &[]).is_ok());
+        assert!(!worker.admission.is_refusing());
     }
 }

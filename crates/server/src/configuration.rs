@@ -421,10 +421,16 @@ impl Configuration {
         }
         self.commit(next, addresses, earlier, read, cause);
         self.name_facts.marks.extend(marks);
-        self.name_facts.retain(&resolve::names_of(&self.arranged));
+        let names = resolve::names_of(&self.arranged);
+        self.name_facts.retain(&names);
+        let resolved = match cause {
+            Cause::File => resolve::resolved_of(names, &unresolved),
+            Cause::Edit(_) => BTreeSet::new(),
+        };
+        self.name_facts.lost.retain(|name| !resolved.contains(name));
         let states = self.name_facts.states(&self.arranged, &self.addresses);
         self.checks.change(&self.arranged, &self.addresses, (&plan, &states));
-        self.follow_names();
+        self.follow_names(resolved);
         Ok((plan, shortfall))
     }
 

@@ -78,7 +78,7 @@ counters! {
         overload_refusals,
         /// Requests that were refused because more memory than `memory-max` was in use.
         memory_refusals,
-        /// Intervals in which each turn of the worker was longer than the target of `overload`.
+        /// Intervals in which events that were ready always waited for longer than the target of `overload`.
         overload_intervals,
         /// Requests removed from the queue because their client had ended or reset its connection.
         queue_departures,

@@ -79,7 +79,10 @@ impl KnownNames {
             let keeps_time = failure.is_some() || !is_renewed;
             let resolved = known.filter(|_| keeps_time).map_or(now, |it| it.resolved);
             let entry = KnownName {
-                is_used: known.map_or(!addresses.is_empty(), |it| it.is_used),
+                is_used: match known.filter(|_| keeps_time) {
+                    Some(known) => known.is_used,
+                    None => !addresses.is_empty(),
+                },
                 addresses,
                 resolved,
                 lookups: known.map_or(0, |it| it.lookups),

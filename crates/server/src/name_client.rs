@@ -31,7 +31,9 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// How long addresses of that file are kept: it may be edited at any time.
 const HOSTS_SECONDS: u32 = 30;
 /// Bytes of an answer over TCP.
-const STREAM_ANSWER_BYTES_MAX: usize = 16 * 1024;
+const STREAM_ANSWER_BYTES_MAX: usize = 64 * 1024 - 1;
+/// SRV records whose hosts are resolved: those of the lowest priorities.
+const SERVICE_HOSTS_MAX: usize = 128;
 /// The largest datagram that is received; see `udp-payload`.
 const DATAGRAM_BYTES_MAX: usize = 8192;
 
@@ -56,7 +58,7 @@ fn by_system((name, port): &HostPort) -> LookedUp {
         .map_err(|_| Failure::ServerFailed)?;
     match found.is_empty() {
         true => Err(Failure::NoAddress),
-        false => Ok(Addresses { addresses: found, seconds: None, marks: Marks::new() }),
+        false => Ok(Addresses::of(found, None)),
     }
 }
 
@@ -98,7 +100,7 @@ fn by_hosts(resolver: &Resolver, name: &str, port: u16) -> Option<Addresses> {
     }
     let addresses: Vec<_> = own.into_iter().map(|ip| SocketAddr::new(ip, port)).collect();
     let is_known = !addresses.is_empty();
-    is_known.then(|| Addresses { addresses, seconds: Some(HOSTS_SECONDS), marks: Marks::new() })
+    is_known.then(|| Addresses::of(addresses, Some(HOSTS_SECONDS)))
 }
 
 /// The addresses of a name in the text of /etc/hosts.
@@ -133,33 +135,42 @@ struct Client<'r> {
 }
 
 impl Client<'_> {
-    /// The addresses of an absolute name. If the records of one kind cannot be fetched, the lookup has failed: the others alone would
-    /// remove servers that still exist.
+    /// The addresses of an absolute name. Some name servers know only one kind of record, and state that the name does not exist, or
+    /// fail, if they are asked for the other one (RFC 4074 section 4).
     fn host(&self, name: &str, port: u16) -> LookedUp {
-        let kinds: &[RecordKind] = match self.resolver.families {
-            Families::Both => &[RecordKind::A, RecordKind::Aaaa],
-            Families::Ipv4 => &[RecordKind::A],
-            Families::Ipv6 => &[RecordKind::Aaaa],
+        let kinds: &[(RecordKind, Families)] = match self.resolver.families {
+            Families::Both => {
+                &[(RecordKind::A, Families::Ipv4), (RecordKind::Aaaa, Families::Ipv6)]
+            }
+            Families::Ipv4 => &[(RecordKind::A, Families::Ipv4)],
+            Families::Ipv6 => &[(RecordKind::Aaaa, Families::Ipv6)],
         };
-        let (mut addresses, mut least) = (Vec::new(), u32::MAX);
-        for kind in kinds {
+        let mut found = Addresses::of(Vec::new(), Some(u32::MAX));
+        let (mut absence, mut fault) = (None, None);
+        for (kind, family) in kinds {
             let question = Question::new(name, *kind).ok_or(Failure::UnknownName)?;
             match self.records(&question) {
                 Ok((records, seconds)) => {
-                    least = least.min(seconds);
-                    addresses.extend(records.iter().filter_map(|record| match record {
+                    found.seconds = found.seconds.map(|least| least.min(seconds));
+                    found.addresses.extend(records.iter().filter_map(|record| match record {
                         Record::A(address) => Some(SocketAddr::new((*address).into(), port)),
                         Record::Aaaa(address) => Some(SocketAddr::new((*address).into(), port)),
                         Record::Srv { .. } | Record::Txt(_) => None,
                     }));
                 }
-                Err(Failure::NoAddress) => {}
-                Err(failure) => return Err(failure),
+                // A name without addresses exists, which says more.
+                Err(Failure::NoAddress) => absence = Some(Failure::NoAddress),
+                Err(Failure::UnknownName) => {
+                    absence = absence.or(Some(Failure::UnknownName));
+                }
+                Err(failure @ (Failure::Timeout | Failure::ServerFailed)) => {
+                    (fault, found.unanswered) = (Some(failure), Some(*family));
+                }
             }
         }
-        match addresses.is_empty() {
-            true => Err(Failure::NoAddress),
-            false => Ok(Addresses { addresses, seconds: Some(least), marks: Marks::new() }),
+        match found.addresses.is_empty() {
+            true => Err(fault.or(absence).unwrap_or(Failure::NoAddress)),
+            false => Ok(found),
         }
     }
 
@@ -167,7 +178,12 @@ impl Client<'_> {
     /// lookup of one fails, the whole lookup has failed.
     fn service(&self, name: &str) -> LookedUp {
         let question = Question::new(name, RecordKind::Srv).ok_or(Failure::UnknownName)?;
-        let (records, mut least) = self.records(&question)?;
+        let (mut records, mut least) = self.records(&question)?;
+        records.sort_by_key(|record| match record {
+            Record::Srv { priority, .. } => *priority,
+            Record::A(_) | Record::Aaaa(_) | Record::Txt(_) => u16::MAX,
+        });
+        records.truncate(SERVICE_HOSTS_MAX);
         let (mut addresses, mut marks) = (Vec::new(), Marks::new());
         for record in records {
             let Record::Srv { priority, weight, port, target } = record else { continue };
@@ -180,6 +196,10 @@ impl Client<'_> {
                 None => self.host(&target, port),
             };
             let found = match found {
+                // Its address of IPv4, which it may have, would be its address here.
+                Ok(Addresses { unanswered: Some(Families::Ipv4), .. }) => {
+                    return Err(Failure::ServerFailed);
+                }
                 Ok(found) => found,
                 Err(Failure::UnknownName | Failure::NoAddress) => continue,
                 Err(failure) => return Err(failure),
@@ -198,7 +218,7 @@ impl Client<'_> {
         }
         match addresses.is_empty() {
             true => Err(Failure::NoAddress),
-            false => Ok(Addresses { addresses, seconds: Some(least), marks }),
+            false => Ok(Addresses { marks, ..Addresses::of(addresses, Some(least)) }),
         }
     }
 
@@ -333,9 +353,6 @@ fn ask_by_stream(server: SocketAddr, question: &Question, deadline: Instant) -> 
     let mut length = [0; 2];
     read_until(&mut stream, &mut length, deadline)?;
     let length = usize::from(u16::from_be_bytes(length));
-    if length > STREAM_ANSWER_BYTES_MAX {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
     let mut message = vec![0; length];
     read_until(&mut stream, &mut message, deadline)?;
     decode_answer_within(question, id, STREAM_ANSWER_BYTES_MAX, &message)

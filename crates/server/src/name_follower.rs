@@ -5,7 +5,7 @@
 //! Limits: those of `gate/src/name_book.rs` and of `name_client.rs`.
 
 use core::net::SocketAddr;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -31,6 +31,8 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Names, with the addresses that they have.
 pub(crate) type Names = BTreeMap<HostPort, Vec<SocketAddr>>;
+/// Names that were resolved just now.
+pub(crate) type Resolved = BTreeSet<HostPort>;
 /// By name: what is known about it.
 pub(crate) type Found = BTreeMap<HostPort, FoundName>;
 
@@ -47,7 +49,7 @@ pub(crate) struct FoundName {
 /// What the thread waits for.
 enum Order {
     /// The names of another configuration.
-    Follow(Times, LookUp, Names),
+    Follow(Times, LookUp, Names, Resolved),
     /// A lookup has ended.
     Done(HostPort, LookedUp),
 }
@@ -88,8 +90,8 @@ impl NameFollower {
         let _ = self.shared.event.set(event);
     }
 
-    /// Resolves these names from now on.
-    pub(crate) fn follow(&mut self, config: &Config, names: Names) {
+    /// Resolves these names from now on, of which `resolved` were resolved just now.
+    pub(crate) fn follow(&mut self, config: &Config, names: Names, resolved: Resolved) {
         if self.orders.is_none() {
             if names.is_empty() {
                 return;
@@ -104,7 +106,7 @@ impl NameFollower {
             }
         }
         let times = Times::of(config.resolver.as_ref());
-        let order = Order::Follow(times, name_client::of(config), names);
+        let order = Order::Follow(times, name_client::of(config), names, resolved);
         if let Some(orders) = &self.orders {
             // The thread runs as long as the process.
             let _ = orders.send(order);
@@ -171,11 +173,12 @@ impl Follower {
                 false => WAIT_MAX,
             };
             match orders.recv_timeout(wait) {
-                Ok(Order::Follow(times, look_up, names)) => {
+                Ok(Order::Follow(times, look_up, names, resolved)) => {
                     self.look_up = Some(look_up);
-                    self.book.follow(times, &names, self.now());
-                    if self.book.has_lost() {
-                        // A server that was added with the name of others.
+                    let now = self.now();
+                    let is_found = self.book.follow(times, &names, &resolved, now);
+                    // A server that was added with the name of others; or the loss may have been published just before.
+                    if is_found || self.book.has_lost() {
                         self.publish();
                     }
                 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -100,15 +100,14 @@ fn find_holder(address: SocketAddr, deadline: Instant) -> Option<Holder> {
 /// A turn is a unix socket with an abstract name (unix(7)), which is as exclusive as the port: one process of a network namespace has
 /// it, and the kernel frees it when the process ends.
 #[derive(Debug, Default)]
-pub(crate) struct StartTurn(
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the kernel frees the names when they are closed")
-    )]
-    Vec<OwnedFd>,
-);
+pub(crate) struct StartTurn(Vec<OwnedFd>);
 
 impl StartTurn {
+    /// The descriptors. Threads that have copied the table of this one close them: a copy would keep the turn.
+    pub(crate) fn numbers(&self) -> Vec<RawFd> {
+        self.0.iter().map(AsRawFd::as_raw_fd).collect()
+    }
+
     /// Takes the turn for the TCP ports of `config`. Waits while another process has it, but not for ever: a process that hangs, or
     /// that only claims the name, must not prevent a start.
     pub(crate) fn take(config: &Config) -> Self {
@@ -196,6 +195,9 @@ pub(crate) fn refuse_taken_ports(
 
 #[cfg(test)]
 mod tests {
+    use tidegate_reactor::inherited::take_copies;
+    use tidegate_reactor::worker;
+
     use super::*;
 
     #[test]
@@ -207,6 +209,26 @@ mod tests {
         let second = std::thread::spawn(move || take(Duration::from_secs(60)).0.len());
         drop(first);
         assert_eq!(second.join().expect("it does not panic"), 2);
+    }
+
+    #[test]
+    fn worker_keeps_no_turn_to_start() {
+        let take = || StartTurn::until([3, 4].into_iter(), Instant::now());
+        let turn = take();
+        let numbers = turn.numbers();
+        let (prepared, is_prepared) = std::sync::mpsc::channel();
+        let (ends, end) = std::sync::mpsc::channel::<()>();
+        let worker = std::thread::spawn(move || {
+            worker::unshare_descriptor_table().expect("this system allows unshare");
+            drop(take_copies(&numbers, |_| false));
+            prepared.send(()).expect("the test waits");
+            let _ = end.recv();
+        });
+        is_prepared.recv().expect("it is prepared");
+        drop(turn);
+        assert_eq!(take().0.len(), 2);
+        drop(ends);
+        worker.join().expect("it does not panic");
     }
 
     #[test]

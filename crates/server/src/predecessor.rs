@@ -11,6 +11,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
+use tidegate_gate::maintenance::Switches;
+
 use crate::health::Roster;
 use crate::log;
 use crate::state_transfer::{StateTransfer, TransferReader};
@@ -123,37 +125,54 @@ pub(crate) struct Heritage {
     pub(crate) registry: Option<Arc<Registry>>,
     /// The servers.
     pub(crate) roster: Arc<Roster>,
+    /// The switches of `maintenance`.
+    pub(crate) switches: Switches,
 }
 
 impl Heritage {
-    /// Merges `first`, reports that this process serves, and merges each transfer that follows. Then sends `taken`.
+    /// Merges `first`, reports that this process serves, and merges each transfer that follows. Then sends `taken`. The receiver that it
+    /// returns is disconnected when there will be no further transfer.
     pub(crate) fn follow(
         self,
         predecessor: Predecessor,
         first: StateTransfer,
         taken: mpsc::Sender<()>,
-    ) {
+    ) -> mpsc::Receiver<()> {
+        let (ends, end) = mpsc::channel();
         if let Some(registry) = &self.registry {
             registry.inherit(first.clone());
         }
         let (mut last, mut is_serving) = (first, false);
         predecessor.report_ready(taken, move |transfer| {
+            let _kept_until_the_end: &mpsc::Sender<()> = &ends;
             self.roster.inherit_counts(&transfer, &last);
             // From the next transfer on, only this process takes commands.
             if !core::mem::replace(&mut is_serving, true) {
                 self.roster.inherit_states(&transfer);
                 self.roster.publish_to_all();
+                self.switches.resume(&transfer.switches);
             }
             if let Some(registry) = &self.registry {
                 registry.inherit(transfer.clone());
             }
             last = transfer;
         });
+        end
+    }
+}
+
+/// Waits until the earlier process has ended, if there is one, or until `deadline`.
+pub(crate) fn wait_for_end(end: Option<&mpsc::Receiver<()>>, deadline: Instant) {
+    if let Some(end) = end {
+        // Nothing is sent.
+        let _ = end.recv_timeout(deadline.saturating_duration_since(Instant::now()));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tidegate_config::arrange::Arranged;
+
     use super::*;
     use std::io::{Read as _, Write as _};
     use std::os::unix::net::UnixStream;
@@ -199,6 +218,22 @@ mod tests {
         let mut report = [0];
         old.read_exact(&mut report).expect("a report");
         assert_eq!(report, *b"1");
+    }
+
+    #[test]
+    fn end_of_the_earlier_process_is_waited_for() {
+        let (old, new) = UnixStream::pair().expect("a socket pair");
+        let roster = Arc::new(Roster::new(&Arranged::default(), Vec::new()));
+        let heritage = Heritage { registry: None, roster, switches: Switches::default() };
+        let (taken, _signal) = mpsc::channel();
+        let end = heritage.follow(Predecessor::new(new.into()), StateTransfer::default(), taken);
+        assert_eq!(end.try_recv(), Err(mpsc::TryRecvError::Empty));
+        wait_for_end(Some(&end), Instant::now());
+        assert_eq!(end.try_recv(), Err(mpsc::TryRecvError::Empty), "not longer than it may");
+        drop(old);
+        wait_for_end(Some(&end), Instant::now() + Duration::from_secs(60));
+        assert_eq!(end.try_recv(), Err(mpsc::TryRecvError::Disconnected));
+        wait_for_end(None, Instant::now() + Duration::from_secs(60));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! Invariant: each request that is begun ends with exactly one entry. Its requester names the record until then; the first
 //! cause that is noted (`blame`) is the one that counts.
 
+mod kept;
 mod notes;
 
 use std::io::Write as _;
@@ -18,14 +19,14 @@ use tidegate_gate::access::{
     TARGET_BYTES_MAX, Timers, cut, shown_target,
 };
 use tidegate_gate::client_places::ClientPlace;
-use tidegate_gate::count_cells::Outcome;
-use tidegate_gate::counting::Tracked;
+use tidegate_gate::counting::{CountTables, Tracked};
 use tidegate_gate::identity::{ID_BYTES_MAX, Identity, SpanIds, TRACE_BYTES};
 use tidegate_gate::parameters::{find_cookie, find_parameter};
 use tidegate_gate::scheme::Scheme;
 use tidegate_reactor::{Peer, Reactor, SockId};
 use tidegate_wire::message::{RequestHead, Version};
 
+use self::kept::{KeptRoute, KeptServer};
 use crate::access_log::LineSender;
 use crate::action::push::TOKEN_PARAMETER;
 use crate::captured::Captured;
@@ -37,7 +38,7 @@ use crate::outlets::WorkerOutlets;
 use crate::requester::Requester;
 use crate::snapshot::Snapshot;
 use crate::span_export::SpanSender;
-use crate::stats::{Counted, Times};
+use crate::stats::Times;
 use crate::worker::Worker;
 
 /// No record.
@@ -58,8 +59,14 @@ const UNEXPLAINED: &str = "the request ended without a cause";
 
 /// The facts about a request whose exchange has not ended.
 struct Record {
-    /// The settings that the exchange began with; `None` only while the record is free.
+    /// The settings that the exchange began with, or later ones; `None` only while the record is free.
     settings: Option<Rc<Snapshot>>,
+    /// The route, if it belongs to earlier settings.
+    kept_route: Option<Box<KeptRoute>>,
+    /// The last server, if it belongs to earlier settings.
+    kept_server: Option<Box<KeptServer>>,
+    /// The tables with the entries in `tracked`, if they belong to earlier settings.
+    kept_tables: Option<CountTables>,
     /// When the head was complete.
     began_at: Moment,
     /// From the first byte of the head to its last.
@@ -85,7 +92,7 @@ struct Record {
     spans: Option<SpanIds>,
     /// The client uses https.
     is_secure: bool,
-    /// Index of the route; `None` if there is none.
+    /// Index of the route; `None` if there is none in these settings.
     route: Option<u16>,
     /// Indexes of the pool and of the last server; `None` before the first attempt.
     server: Option<(u16, u16)>,
@@ -124,6 +131,9 @@ impl Record {
     const fn vacant() -> Self {
         Self {
             settings: None,
+            kept_route: None,
+            kept_server: None,
+            kept_tables: None,
             began_at: Moment::ZERO,
             head_span: Span::ZERO,
             client: None,
@@ -159,11 +169,6 @@ impl Record {
         if self.cause == Cause::None {
             self.phase = phase;
         }
-    }
-
-    /// The counters of the settings.
-    fn counted(&self) -> Option<&Counted> {
-        self.settings.as_deref().map(|settings| &settings.counted)
     }
 
     fn blame(&mut self, cause: Cause, reason: &'static str) {
@@ -252,6 +257,9 @@ impl Record {
         // Each member by itself: a new value would be built elsewhere and copied, for each request.
         let Self {
             settings,
+            kept_route,
+            kept_server,
+            kept_tables,
             began_at,
             head_span,
             client,
@@ -287,6 +295,7 @@ impl Record {
         captured.clear();
         tracked.clear();
         (*settings, *client, *identity, *spans, *place) = (None, None, None, None, None);
+        (*kept_route, *kept_server, *kept_tables) = (None, None, None);
         (*began_at, *head_span) = (Moment::ZERO, Span::ZERO);
         (*listener, *version, *is_secure) = (0, Some(Version::Http11), false);
         (*route, *server, *pool, *attempts, *is_reused) = (None, None, None, 0, false);
@@ -298,16 +307,14 @@ impl Record {
 
 /// The facts about a request under way, for readers outside this file.
 pub(crate) struct RecordView<'r> {
-    /// The settings that the exchange began with.
-    pub(crate) settings: &'r Snapshot,
     /// When the head was complete.
     pub(crate) began_at: Moment,
     /// The request; `None` if its head was not decoded.
     pub(crate) request: Option<RequestLine<'r>>,
-    /// Index of the route.
-    pub(crate) route: Option<u16>,
-    /// Indexes of the pool and of the last server.
-    pub(crate) server: Option<(u16, u16)>,
+    /// The name of the route.
+    pub(crate) route: Option<&'r str>,
+    /// The names of the pool and of the last server.
+    pub(crate) server: Option<(&'r str, &'r str)>,
     /// Attempts so far.
     pub(crate) attempts: u32,
     /// The status of the response; 0 before it.
@@ -409,12 +416,12 @@ impl Recorder {
     /// The facts about the request with the record `index`; `None` if nothing is recorded.
     pub(crate) fn view(&self, index: u32) -> Option<RecordView<'_>> {
         let record = self.records.get(index as usize)?;
+        record.settings.as_ref()?;
         Some(RecordView {
-            settings: record.settings.as_deref()?,
             began_at: record.began_at,
             request: record.request_line(),
-            route: record.route,
-            server: record.server,
+            route: record.route_name(),
+            server: record.server_names(),
             attempts: record.attempts,
             status: record.status,
             bytes: (record.bytes_in, record.bytes_out),
@@ -612,7 +619,7 @@ impl Worker {
     pub(crate) fn is_of_marked_route(&mut self, to: Requester) -> Option<bool> {
         let index = self.record_index(to)?;
         let record = self.recorder.records.get(index as usize)?;
-        let traffic = record.counted()?.route(record.route?)?;
+        let traffic = record.route_traffic()?;
         Some(traffic.is_profiled.load(Ordering::Relaxed))
     }
 }
@@ -696,17 +703,11 @@ impl Worker {
         }
         let now = reactor.now();
         let timers = record.timers(now);
-        let settings = record.settings.take();
-        if let Some(settings) = settings.as_ref().filter(|_| !record.tracked.is_empty()) {
-            let Record { status, bytes_in: bytes_received, bytes_out: bytes_sent, .. } = *record;
-            let outcome = Outcome { status, bytes_received, bytes_sent };
-            for tracked in record.tracked.drain(..) {
-                settings.process.tables.end(tracked, now, &outcome);
-            }
-        }
+        record.end_tracked(now);
         let (id, trace) = record.identity();
-        if let Some(settings) = settings {
+        if let Some(settings) = record.settings.as_deref() {
             let unserved = record.pool.filter(|_| record.server.is_none());
+            let pool_of = |index: u16| settings.config.pools.get(usize::from(index));
             let entry = Entry {
                 unix_millis: reactor.unix_millis().saturating_sub(timers.total.as_millis() as u64),
                 client: record.client,
@@ -718,11 +719,9 @@ impl Worker {
                 id,
                 trace,
                 version: record.version,
-                route: record.route.map(|route| settings.names.route(route.into())),
-                server: record
-                    .server
-                    .map(|(pool, server)| settings.names.server(pool.into(), server.into())),
-                pool: unserved.map(|pool| settings.pool(pool).name.as_str()),
+                route: record.route_name(),
+                server: record.server_names(),
+                pool: unserved.and_then(pool_of).map(|pool| pool.name.as_str()),
                 attempts: record.attempts,
                 is_reused: record.is_reused,
                 status: (record.status > 0).then_some(record.status),
@@ -743,8 +742,7 @@ impl Worker {
                 subject: names.client_certificate.then(|| record.captured.subject()),
             };
             let counted = &settings.counted;
-            let of_route = record.route.and_then(|route| counted.route(route));
-            let of_server = record.server.and_then(|server| counted.server(server));
+            let (of_route, of_server) = (record.route_traffic(), record.server_traffic());
             let of_listener = counted.listener(record.listener);
             let of_pool = unserved.and_then(|pool| counted.pool(pool));
             of_pool.inspect(|traffic| traffic.begin());
@@ -752,9 +750,8 @@ impl Worker {
             for traffic in [of_listener, of_route, of_pool, of_server].into_iter().flatten() {
                 traffic.end(&entry, &times);
             }
-            let handling = record.route.and_then(|at| settings.handlings.of_route(at.into()));
-            if let Some(hooks) = handling.and_then(|handling| handling.hooks.as_ref())
-                && !self.lua.log_hooks.note(hooks.app, &entry)
+            if let Some(app) = record.hooked_app()
+                && !self.lua.log_hooks.note(app, &entry)
             {
                 self.accounts.counters.lua_log_drops.add(1);
             }

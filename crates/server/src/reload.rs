@@ -26,6 +26,7 @@ use crate::delivery::Delivery;
 use crate::events::{self, EventKind};
 use crate::live_edits::EditRequest;
 use crate::log;
+use crate::name_follower::Resolved;
 use crate::start::Mail;
 use crate::threads;
 
@@ -189,7 +190,7 @@ impl Reloader {
             self.configuration.names.show_in(Arc::clone(&operations.names));
         }
         self.configuration.names.connect(event.try_clone()?);
-        self.configuration.follow_names();
+        self.configuration.follow_names(Resolved::new());
         let is_ordered = Arc::new(AtomicBool::new(false));
         let ordered = Arc::clone(&is_ordered);
         let work = move || {

@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 use tidegate_base::{Address, loopback_addresses};
 use tidegate_config::arrange::Arranged;
 use tidegate_config::findings::{Finding, Owner};
-use tidegate_config::model::{Config, Pool, ServerAddress, SlotSource, Upstream};
+use tidegate_config::model::{Config, Families, Pool, ServerAddress, SlotSource, Upstream};
 use tidegate_config::report::Kind;
-use tidegate_gate::name_book::{SRV_PORT, text_of};
+use tidegate_gate::name_book::{self, SRV_PORT, text_of};
 use tidegate_gate::slots::Marks;
 
 use crate::name_client;
@@ -47,11 +47,29 @@ pub(crate) struct Located {
     addresses: Vec<Address>,
     /// What SRV records state about them.
     marks: Marks,
+    /// The family whose addresses are not known.
+    unanswered: Option<Families>,
 }
 
 impl From<Vec<Address>> for Located {
     fn from(addresses: Vec<Address>) -> Self {
-        Self { addresses, marks: Marks::new() }
+        Self { addresses, ..Self::default() }
+    }
+}
+
+impl Located {
+    /// With those of the addresses which the name had that it may still have.
+    fn after(mut self, earlier: &[Address]) -> Self {
+        if self.unanswered.is_some() {
+            let own = socket_addresses(&self.addresses).collect();
+            let mut found = name_book::Addresses {
+                unanswered: self.unanswered,
+                ..name_book::Addresses::of(own, None)
+            };
+            found.keep_open(socket_addresses(earlier));
+            self.addresses = found.addresses.into_iter().map(Address::Tcp).collect();
+        }
+        self
     }
 }
 
@@ -76,6 +94,7 @@ fn look_up_of(config: &Config) -> LookUp {
         Ok(found) => Ok(Located {
             addresses: found.addresses.into_iter().map(Address::Tcp).collect(),
             marks: found.marks,
+            unanswered: found.unanswered,
         }),
         Err(failure) => Err(format!("the name cannot be resolved: {}", failure.text())),
     })
@@ -170,12 +189,24 @@ pub(crate) fn resolve_after(
     let found =
         lookups.find_all((names_of(next), Some(deadline)), &|| false, &look_up_of(&next.config));
     let late = || Err(format!("the name was not resolved within {RELOAD_WAIT_MAX:?}"));
-    resolve_with(next, known, |server, _| found.get(server).cloned().unwrap_or_else(late))
+    resolve_with(next, known, |server, earlier| {
+        let located = found.get(server).cloned().unwrap_or_else(late)?;
+        Ok(located.after(earlier.unwrap_or_default()))
+    })
 }
 
 /// The names of the servers of a configuration. Removed ones are left out.
 pub(crate) fn names_of(arranged: &Arranged) -> BTreeSet<Server> {
     arranged.servers().filter_map(|(_, server)| name_of(&server.address)).collect()
+}
+
+/// Those of the names that were resolved.
+pub(crate) fn resolved_of(
+    mut names: BTreeSet<Server>,
+    unresolved: &[Unresolved],
+) -> BTreeSet<Server> {
+    names.retain(|name| unresolved.iter().all(|one| one.name != text_of(name)));
+    names
 }
 
 /// The name in an address.
@@ -372,7 +403,10 @@ fn resolve_keeping(
             let (server, name) = (&pool.servers[*first], template.name.clone());
             let found = resolving.find((index, pool), server, name, &look_up);
             let found: Vec<SocketAddr> = socket_addresses(&found).collect();
-            fill(&mut servers, &template.slots, &found);
+            let located = resolving.resolved.get(&template.name);
+            let none = Marks::new();
+            let marks = located.and_then(|of| of.as_ref().ok()).map_or(&none, |of| &of.marks);
+            fill(&mut servers, &template.slots, (&found, marks));
         }
         pools.push(servers);
     }

@@ -302,7 +302,6 @@ impl Worker {
     /// The recorded facts about a request.
     fn describe(&self, now: Moment, running: Running, record: u32) -> Option<Described> {
         let view = self.recorder.view(record)?;
-        let names = &view.settings.names;
         let part = |bytes: &[u8]| {
             let bytes = bytes.get(..TEXT_BYTES_MAX).unwrap_or(bytes);
             String::from_utf8_lossy(bytes).into_owned()
@@ -324,11 +323,8 @@ impl Worker {
             request: view.request.map_or_else(Default::default, |line| {
                 [part(line.method), part(line.host), part(line.target)]
             }),
-            route: view.route.map(|route| names.route(route.into()).to_owned()),
-            server: view.server.map(|(pool, server)| {
-                let (pool, server) = names.server(pool.into(), server.into());
-                (pool.to_owned(), server.to_owned())
-            }),
+            route: view.route.map(str::to_owned),
+            server: view.server.map(|(pool, server)| (pool.to_owned(), server.to_owned())),
             server_connection: up.map(|up| ConnectionId { worker, sock: up.sock, stream: None }),
             attempts: view.attempts,
             status: view.status,

@@ -89,6 +89,12 @@ impl Settings {
         &self.snapshots[era.place()]
     }
 
+    /// Whether a connection, a stream or the worker itself uses these settings.
+    pub(crate) fn holds(&self, settings: &Rc<Snapshot>) -> bool {
+        Rc::ptr_eq(self.newest(), settings)
+            || self.snapshots.iter().any(|own| Rc::ptr_eq(own, settings))
+    }
+
     /// Whether another generation can begin.
     pub(crate) fn has_room(&self) -> bool {
         self.free_era().is_some()

@@ -66,10 +66,14 @@ pub(crate) fn templates(pool: &Pool, life: &PoolLife) -> Vec<Template> {
 }
 
 /// Gives the addresses that were found to the slots of a template. Returns how many have no slot.
-pub(crate) fn fill(servers: &mut [Vec<Address>], slots: &[usize], found: &[SocketAddr]) -> usize {
+pub(crate) fn fill(
+    servers: &mut [Vec<Address>],
+    slots: &[usize],
+    (found, marks): (&[SocketAddr], &Marks),
+) -> usize {
     let current: Vec<Option<SocketAddr>> =
         slots.iter().map(|at| socket_addresses(&servers[*at]).next()).collect();
-    let next = slots::assign(&current, found);
+    let next = slots::assign(&current, found, marks);
     let held = next.iter().flatten().count();
     for (at, address) in slots.iter().zip(next) {
         servers[*at] = address.into_iter().map(Address::Tcp).collect();

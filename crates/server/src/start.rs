@@ -51,7 +51,7 @@ use crate::outlets::{OutletWakers, Outlets};
 use crate::passwords::{JobSender, PasswordResult, VerifierThreads};
 use crate::permits::PermitPost;
 use crate::ports::{self, StartTurn};
-use crate::predecessor::{Heritage, Predecessor};
+use crate::predecessor::{self, Heritage, Predecessor};
 use crate::randomness::random_seed;
 use crate::reload::{self, ReloadSignal, Reloader};
 use crate::resolve::{self, Addresses, Found, Lookups, Resolution, Unresolved};
@@ -225,7 +225,7 @@ struct InheritedParts {
     /// The servers, with the states that the predecessor passed.
     roster: Arc<Roster>,
     /// Held until the workers listen.
-    _turn: StartTurn,
+    turn: StartTurn,
 }
 
 impl InheritedParts {
@@ -249,7 +249,7 @@ impl InheritedParts {
             predecessor,
             first_transfer,
             roster,
-            _turn: turn,
+            turn,
         })
     }
 }
@@ -274,10 +274,12 @@ fn make_plan(
     let Resolution { addresses, marks, unresolved } = files.names;
     let name_facts = NameFacts { marks, lost: BTreeSet::new() };
     inherited.roster.note_names(&name_facts.states(&arranged, &addresses));
+    let process = ProcessState::new(config, random_seed());
+    process.switches.resume(&inherited.first_transfer.switches);
     let plan = Plan {
         name_facts,
         unresolved,
-        process: ProcessState::new(config, random_seed()),
+        process,
         arranged: Arc::new(arranged),
         addresses: Arc::new(addresses),
         tls: Arc::new(files.tls),
@@ -286,6 +288,7 @@ fn make_plan(
         steer_by_cpu,
         descriptors,
         inherited: inherited.inheritance.numbers().into(),
+        turn: inherited.turn.numbers().into(),
         statuses: Arc::new(inherited.roster.statuses()),
         earlier_servers: Arc::new(
             inherited.first_transfer.servers_as_in(&inherited.roster.passed()),
@@ -370,9 +373,11 @@ impl RunningWorkers {
             earlier,
             managed,
             inheritance: _,
-            _turn,
+            turn: _turn,
         } = inherited;
-        let heritage = Heritage { registry: self.registry.clone(), roster: Arc::clone(&roster) };
+        let switches = plan.process.switches.clone();
+        let heritage =
+            Heritage { registry: self.registry.clone(), roster: Arc::clone(&roster), switches };
         let (opens, opening) = mpsc::channel();
         let opening = predecessor.is_some().then_some(opening);
         let beating = self.accounts.clone();
@@ -443,10 +448,10 @@ impl RunningWorkers {
         let count = self.workers.len();
         events::note(EventKind::Process, format_args!("started; workers: {count}"));
         service_manager::ready();
-        if let Some(predecessor) = predecessor {
-            heritage.follow(predecessor, first_transfer, opens);
-        }
+        let earlier_ends =
+            predecessor.map(|predecessor| heritage.follow(predecessor, first_transfer, opens));
         Ok(Service {
+            earlier_ends,
             is_steered: plan.steer_by_cpu && count > 1,
             workers: self.workers,
             outlets: self.outlets,
@@ -471,6 +476,8 @@ struct Reading {
 
 /// A process that serves.
 struct Service {
+    /// Ends with the process that this one has replaced; `None`: it has replaced none.
+    earlier_ends: Option<mpsc::Receiver<()>>,
     workers: Vec<WorkerThread>,
     outlets: OutletWakers,
     dictionaries: Arc<DictionaryFiles>,
@@ -491,7 +498,7 @@ impl Service {
         if let Err(error) = wait_for_stop(&self.outlets, notifiers) {
             log::error(format_args!("waiting for a signal failed, so the process stops: {error}"));
         }
-        let is_replaced = self.successor.serves();
+        let is_replaced = self.successor.stop();
         if !is_replaced {
             service_manager::stopping();
         }
@@ -514,9 +521,12 @@ impl Service {
             drop(listening);
             unlink_unix_listeners(&config);
         }
-        stop(self.workers, &self.listening, handover, unix_listeners, &self.outlets);
+        let grace_ends =
+            stop(self.workers, &self.listening, handover, unix_listeners, &self.outlets);
         self.dictionaries.save();
         if is_replaced {
+            // Only this process knows the way of its results to the new one.
+            predecessor::wait_for_end(self.earlier_ends.as_ref(), grace_ends);
             self.successor.send_transfer();
         }
         if let Some(operations) = &self.operations {
@@ -642,14 +652,14 @@ enum ListenerFate {
     Passed,
 }
 
-/// Stops the workers in order, and waits until they have ended.
+/// Stops the workers in order, and waits until they have ended. Returns when the grace period ends.
 fn stop(
     workers: Vec<WorkerThread>,
     listening: &Mutex<Listening>,
     handover: ListenerFate,
     unix_listeners: Vec<SharedListener>,
     outlets: &OutletWakers,
-) {
+) -> Instant {
     // A second signal ends the process without waiting for the grace period.
     let for_second = outlets.clone();
     let second = threads::spawn("signals", move || {
@@ -685,8 +695,10 @@ fn stop(
             Drain::over(times.stop.min(grace / DRAIN_PARTS), drain::LEAVES)
         }
     };
+    let grace_ends = Instant::now() + grace;
     stop_all(workers, grace, &leaving, drain);
     outlets.finish();
+    grace_ends
 }
 
 /// The grace period divided by this number is the most time in which a stopping process closes its WebSocket connections.

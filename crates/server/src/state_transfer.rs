@@ -18,6 +18,7 @@ use tidegate_base::histogram::Durations;
 use tidegate_gate::agent::{AgentState, Operation};
 use tidegate_gate::eject::Ejection;
 use tidegate_gate::health::ServerState;
+use tidegate_gate::maintenance::Position;
 
 use crate::slots::SlotAddresses;
 use crate::stats::Subject;
@@ -41,6 +42,8 @@ pub(crate) struct StateTransfer {
     pub(crate) gone: BTreeMap<Subject, PassedTraffic>,
     /// The servers, by the name of the pool and the name of the server.
     pub(crate) servers: BTreeMap<(String, String), PassedServer>,
+    /// The switches of `maintenance` that commands have set, by name.
+    pub(crate) switches: BTreeMap<String, Position>,
 }
 
 /// The counts and durations of the requests of a listener, route or server.
@@ -126,7 +129,9 @@ impl StateTransfer {
         let traffic =
             self.traffic.iter().chain(&self.gone).map(|(subject, of)| encode_traffic(subject, of));
         let process = core::iter::once(json!({ "process": self.process }));
-        for line in process.chain(servers).chain(traffic) {
+        let words = self.switches.iter().map(|(name, position)| (name, position.word()));
+        let switches = json!({ "switches": words.collect::<BTreeMap<_, _>>() });
+        for line in process.chain([switches]).chain(servers).chain(traffic) {
             let line = line.to_string();
             if line.len() >= LINE_BYTES_MAX || out.len() + line.len() >= TRANSFER_BYTES_MAX - 64 {
                 left_out += 1;
@@ -143,6 +148,9 @@ impl StateTransfer {
     fn take(&mut self, line: &Map<String, Value>) {
         if let Some(counts) = line.get("process") {
             self.process = decode_counts(counts);
+        }
+        if let Some(switches) = line.get("switches").and_then(Value::as_object) {
+            self.switches = switches.iter().filter_map(decode_switch).collect();
         }
         if let Some(server) = line.get("server").and_then(decode_pair) {
             self.servers.insert(server, decode_server(line));
@@ -355,6 +363,12 @@ fn decode_numbers<const N: usize>(value: &Value) -> Option<[u64; N]> {
     numbers?.try_into().ok()
 }
 
+fn decode_switch((name, word): (&String, &Value)) -> Option<(String, Position)> {
+    let word = word.as_str()?;
+    let position = Position::WORDS.into_iter().find(|(known, _)| *known == word)?;
+    Some((name.clone(), position.1))
+}
+
 fn decode_pair(value: &Value) -> Option<(String, String)> {
     match value.as_array()?.as_slice() {
         [Value::String(pool), Value::String(name)] => Some((pool.clone(), name.clone())),
@@ -425,6 +439,10 @@ mod tests {
             servers: BTreeMap::from([
                 ((name("p"), name("10.0.0.1:1")), server),
                 ((name("p"), name("b")), bare),
+            ]),
+            switches: BTreeMap::from([
+                (name("shop \"2\""), Position::On),
+                (name("wiki"), Position::Off),
             ]),
         }
     }

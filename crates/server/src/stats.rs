@@ -128,6 +128,11 @@ impl Traffic {
         counts.queued_max.add(length.saturating_sub(counts.queued_max.load()));
     }
 
+    /// A request that has begun belongs to another part now.
+    pub(crate) fn withdraw(&self) {
+        self.counts.under_way_now.sub(1);
+    }
+
     /// A request goes to another server.
     pub(crate) fn leave(&self) {
         self.counts.under_way_now.sub(1);
@@ -562,6 +567,16 @@ impl Counted {
 
     pub(crate) fn route(&self, index: u16) -> Option<&Traffic> {
         self.routes.get(usize::from(index)).map(Arc::as_ref)
+    }
+
+    /// The counters of a route, for longer than these settings.
+    pub(crate) fn share_route(&self, index: u16) -> Option<Arc<Traffic>> {
+        self.routes.get(usize::from(index)).cloned()
+    }
+
+    /// The counters of a server, for longer than these settings.
+    pub(crate) fn share_server(&self, (pool, server): (u16, u16)) -> Option<Arc<Traffic>> {
+        self.servers.get(usize::from(pool))?.get(usize::from(server)).cloned()
     }
 
     pub(crate) fn pool(&self, index: u16) -> Option<&Traffic> {

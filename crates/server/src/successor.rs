@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 use tidegate_base::Address;
 use tidegate_reactor::Sender;
 use tidegate_reactor::inherited::{self, HANDOVER, ListenerPost, PassedListener, set_inheritable};
@@ -40,6 +40,9 @@ const MAIL_TRIES_MAX: u32 = 10_000;
 const MAIL_PAUSE: Duration = Duration::from_millis(1);
 /// How long the new process may take to start.
 const START_SPAN: Duration = Duration::from_secs(60);
+/// How long a new process that has closed the channel may take to write its reason to the log, and to exit.
+const EXIT_SPAN: Duration = Duration::from_secs(2);
+const EXIT_PAUSE: Duration = Duration::from_millis(5);
 /// How long the new process may take to read a transfer.
 const TRANSFER_WAIT: Duration = Duration::from_secs(5);
 /// How often the new process gets the statistics of the old process.
@@ -55,14 +58,26 @@ pub(crate) struct Successor {
     admin: Option<(OwnedFd, LeaveSignal)>,
     /// A new process is being started.
     is_starting: AtomicBool,
+    /// The number of the attempt.
+    attempt: AtomicU8,
     /// A new process serves.
     serves: AtomicBool,
+    /// The process that starts.
+    starting: Mutex<Starting>,
     /// The new process and the channel to it, while this one still runs.
     new_process: Mutex<Option<(Child, Channel)>>,
     /// The source of the transfers.
     transfer_source: TransferSource,
     /// The addresses whose sockets a service manager has, too.
     managed: Vec<Address>,
+}
+
+/// A new process until it has reported that it serves.
+#[derive(Default)]
+struct Starting {
+    child: Option<Child>,
+    /// This process stops, so that no other one is to serve.
+    is_stopping: bool,
 }
 
 /// The state of this process that the new process takes over.
@@ -99,16 +114,29 @@ impl Successor {
             post,
             admin,
             is_starting,
+            attempt: AtomicU8::new(0),
             serves,
+            starting: Mutex::default(),
             new_process: Mutex::default(),
             transfer_source,
             managed,
         }
     }
 
-    /// Whether a new process serves and has taken over from this process.
-    pub(crate) fn serves(&self) -> bool {
-        self.serves.load(Ordering::SeqCst)
+    /// This process stops. Returns whether a new process serves and has taken over from it. A process that is being started is to stop,
+    /// too.
+    pub(crate) fn stop(&self) -> bool {
+        let mut starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.serves.load(Ordering::SeqCst) {
+            return true;
+        }
+        starting.is_stopping = true;
+        if let Some(child) = &starting.child
+            && let Err(error) = kill_process(Pid::from_child(child), Signal::TERM)
+        {
+            log::error(format_args!("upgrade: the new process cannot be stopped: {error}"));
+        }
+        false
     }
 
     /// Starts a new process on a separate thread.
@@ -160,7 +188,6 @@ impl Successor {
             "upgrade: process {process} serves; this process completes its exchanges in progress, then exits"
         ));
         service_manager::main_process(process);
-        self.serves.store(true, Ordering::SeqCst);
         if let Some((_, leave_signal)) = &self.admin {
             leave_signal.notify();
         }
@@ -195,23 +222,40 @@ impl Successor {
         if let Some(admin) = admin {
             let _ = set_inheritable(admin, false);
         }
-        let mut child = result?;
+        let child = result?;
         drop(other);
         log::info(format_args!("upgrade: process {} is starting", child.id()));
+        self.keep_starting(child);
         channel.pass(&self.first_transfer());
-        match channel.wait_for_report() {
+        let report = channel.wait_for_report();
+        let mut starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        let child = starting.child.take().ok_or("there is no new process")?;
+        match report {
+            Ok(()) if starting.is_stopping => {
+                Err("this process was stopped, and the new one with it".to_owned())
+            }
             Ok(()) => {
+                self.serves.store(true, Ordering::SeqCst);
                 let process = child.id();
                 *self.new_process.lock().unwrap_or_else(PoisonError::into_inner) =
                     Some((child, channel));
                 Ok(process)
             }
             Err(reason) => {
-                let _ = child.kill();
-                let status = child.wait().map(|status| status.to_string()).unwrap_or_default();
-                Err(format!("{reason} ({status})"))
+                drop(starting);
+                Err(format!("{reason} ({})", end(child)))
             }
         }
+    }
+
+    /// Keeps the process that starts, so that it is stopped with this one.
+    fn keep_starting(&self, child: Child) {
+        let mut starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if starting.is_stopping {
+            // The process that stops has found no other one.
+            let _ = kill_process(Pid::from_child(&child), Signal::TERM);
+        }
+        starting.child = Some(child);
     }
 
     /// The transfer for the start of the new process: also contains the ejected servers, which are known to the workers only.
@@ -255,11 +299,10 @@ impl Successor {
 
     /// The listeners of all workers, each socket once, in the order of the workers.
     fn collect(&self) -> Result<Vec<PassedListener>, String> {
-        // Drops messages of an earlier attempt that failed.
-        while self.post.receive(0).is_ok() {}
+        let attempt = self.attempt.fetch_add(1, Ordering::SeqCst);
         for worker in &self.workers {
             let mut tries = 0;
-            while worker.send(Mail::PassListeners(self.post.entrance())).is_err() {
+            while worker.send(Mail::PassListeners(self.post.entrance(attempt))).is_err() {
                 tries += 1;
                 if tries > MAIL_TRIES_MAX {
                     return Err("the mailbox of a worker is full".to_owned());
@@ -269,7 +312,7 @@ impl Successor {
         }
         let (mut listeners, mut complete) = (Vec::new(), 0);
         while complete < self.workers.len() {
-            let received = self.post.receive(PASS_WAIT_MS);
+            let received = self.post.receive(attempt, PASS_WAIT_MS);
             let (some, is_last) = received.map_err(|error| {
                 format!("a worker did not pass on its listening sockets: {error}")
             })?;
@@ -284,6 +327,17 @@ impl Successor {
         });
         Ok(listeners)
     }
+}
+
+/// Ends a process that is not needed any more. One that has closed the channel writes its reason to the log, and exits by itself. Returns
+/// its status.
+fn end(mut child: Child) -> String {
+    let deadline = Instant::now() + EXIT_SPAN;
+    while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+        thread::sleep(EXIT_PAUSE);
+    }
+    let _ = child.kill();
+    child.wait().map(|status| status.to_string()).unwrap_or_default()
 }
 
 /// The channel to the new process: transfers are sent there, and its report is received there.
@@ -386,6 +440,8 @@ impl Channel {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_config::arrange::Arranged;
+
     use super::*;
     use crate::state_transfer::TransferReader;
 
@@ -423,6 +479,33 @@ mod tests {
         reader.join().expect("the thread ends");
         channel.pass(&StateTransfer::default());
         assert!(!channel.flush(Instant::now() + Duration::from_secs(60)), "there is no reader");
+    }
+
+    #[test]
+    fn failed_process_may_write_its_reason_before_it_is_killed() {
+        let run = |script: &str| Command::new("sh").args(["-c", script]).spawn().expect("a shell");
+        assert_eq!(end(run("read line < /dev/null; exit 3")), "exit status: 3");
+        assert!(end(run("exec sleep 600")).contains("signal: 9"));
+    }
+
+    #[test]
+    fn process_that_starts_is_stopped_with_this_one() {
+        let post = ListenerPost::new().expect("a socket pair");
+        let roster = Arc::new(Roster::new(&Arranged::default(), Vec::new()));
+        let source = TransferSource { operations: None, roster };
+        let successor = Successor::new(Vec::new(), post, None, source, Vec::new());
+        let sleeper = || Command::new("sleep").arg("600").spawn().expect("it is installed");
+        let ended = || {
+            let child = successor.starting.lock().expect("no panic").child.take();
+            child.expect("it is kept").wait().expect("a status").to_string()
+        };
+        successor.keep_starting(sleeper());
+        assert!(!successor.stop());
+        assert!(ended().contains("signal: 15"));
+        successor.keep_starting(sleeper());
+        assert!(ended().contains("signal: 15"), "it started later");
+        successor.serves.store(true, Ordering::SeqCst);
+        assert!(successor.stop());
     }
 
     #[test]

@@ -31,13 +31,17 @@ pub(crate) struct TurnShare<T> {
     waiting: BTreeMap<u32, VecDeque<Id<T>>>,
     /// The slot of the connection that was served last.
     served: Option<u32>,
+    /// How many requests wait that waited at the last `mark`, if older ones are taken first.
+    marked: usize,
+    /// How many requests wait.
+    count: usize,
 }
 
 impl<T> TurnShare<T> {
     /// A share of `span_max` of each half of a turn.
     pub(crate) fn new(span_max: Span) -> Self {
         let waiting = BTreeMap::new();
-        Self { span_max, spent: Span::ZERO, calls: 0, waiting, served: None }
+        Self { span_max, spent: Span::ZERO, calls: 0, waiting, served: None, marked: 0, count: 0 }
     }
 
     /// Begins a new share.
@@ -69,6 +73,17 @@ impl<T> TurnShare<T> {
     /// Lets a request wait.
     pub(crate) fn put_off(&mut self, sock: SockId, id: Id<T>) {
         self.waiting.entry(sock.index).or_default().push_back(id);
+        self.count += 1;
+    }
+
+    /// Begins to measure how long the requests wait that wait now.
+    pub(crate) fn mark(&mut self) {
+        self.marked = self.count;
+    }
+
+    /// Whether as many requests were taken since the last `mark` as waited then.
+    pub(crate) fn has_served_marked(&self) -> bool {
+        self.marked == 0
     }
 
     /// Takes the next request: the oldest request of the connection after the one that was served last.
@@ -81,6 +96,8 @@ impl<T> TurnShare<T> {
         self.served = Some(slot);
         let queue = self.waiting.get_mut(&slot)?;
         let next = queue.pop_front();
+        self.count -= 1;
+        self.marked = self.marked.saturating_sub(1);
         if queue.is_empty() {
             self.waiting.remove(&slot);
         }
@@ -110,6 +127,21 @@ mod tests {
         let order: Vec<_> = core::iter::from_fn(|| share.take_next()).map(|id| id.index).collect();
         assert_eq!(order, [0, 20, 10, 1, 21, 2, 3]);
         assert!(!share.has_waiting());
+    }
+
+    #[test]
+    fn marked_requests_are_served_when_as_many_were_taken() {
+        let mut share = TurnShare::new(LUA_SPAN_MAX);
+        share.mark();
+        assert!(share.has_served_marked());
+        (0..2).for_each(|index| share.put_off(SockId::new(index, 1), request(index)));
+        assert!(share.has_served_marked(), "nothing waited at the mark");
+        share.mark();
+        share.put_off(SockId::new(2, 1), request(2));
+        share.take_next();
+        assert!(!share.has_served_marked());
+        share.take_next();
+        assert!(share.has_served_marked() && share.has_waiting());
     }
 
     #[test]

@@ -15,14 +15,15 @@ use tidegate_config::model;
 use tidegate_gate::balance::PoolState;
 use tidegate_gate::basic::CredentialSecret;
 use tidegate_gate::idle::IdleConnections;
-use tidegate_gate::overload::{Admission, StandingQueue};
+use tidegate_gate::overload::{Admission, StandingQueue, Turn};
 use tidegate_gate::permits::Permits;
 use tidegate_gate::queue::WaitQueue;
 use tidegate_gate::retry::Budget;
 use tidegate_gate::shared_connections::SharedConnections;
 use tidegate_lua::Vm;
 use tidegate_reactor::{
-    Completion, Driver, Handler, ListenError, ListenerId, Peer, Reactor, Room, Shortage, SockId,
+    Completion, Driver, Handler, LastWait, ListenError, ListenerId, Peer, Reactor, Room, Shortage,
+    SockId,
 };
 use tidegate_secure::{Hello, LayerHandler, Refused};
 use tidegate_wire::http2::bounds::STREAMS_DEFAULT;
@@ -498,11 +499,24 @@ impl Worker {
         self.unmark();
         self.deliver_lines();
         self.accounts.counters.turns.add(1);
-        if let Some(overload) = self.settings.newest().config.server.overload {
-            let turn = (reactor.now(), reactor.read_clock());
-            let is_over = self.admission.note_turn(&overload, turn);
-            self.accounts.counters.overload_intervals.add(u64::from(is_over));
+        self.note_load(reactor);
+    }
+
+    /// Measures how long ready events wait, if requests are refused for it.
+    fn note_load<R: Reactor>(&mut self, reactor: &R) {
+        let Some(overload) = self.settings.newest().config.server.overload else { return };
+        let LastWait { idle, behind } = reactor.last_wait();
+        let shares_served = self.lua.share.has_served_marked()
+            && self.tokens.share.has_served_marked()
+            && self.push.share.has_served_marked();
+        let turn = Turn { began: reactor.now(), idle, behind, is_put_off: !shares_served };
+        let noted = self.admission.note_turn(&overload, turn);
+        if noted.begins_measurement {
+            self.lua.share.mark();
+            self.tokens.share.mark();
+            self.push.share.mark();
         }
+        self.accounts.counters.overload_intervals.add(u64::from(noted.is_over));
     }
 
     /// Continues the actions that used up their share of the turn.

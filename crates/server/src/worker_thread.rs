@@ -110,6 +110,8 @@ pub(crate) struct Plan {
     pub(crate) descriptors: u64,
     /// The numbers of the inherited sockets in the table of the main thread.
     pub(crate) inherited: Arc<[RawFd]>,
+    /// The numbers of the descriptors there that keep the turn to start.
+    pub(crate) turn: Arc<[RawFd]>,
     /// Which servers take requests.
     pub(crate) statuses: Arc<ServerStatuses>,
     /// The states of servers, as an earlier process has passed them.
@@ -197,6 +199,7 @@ fn prepare(
     thread_setup::unshare_descriptor_table().map_err(system("unsharing the descriptor table"))?;
     counts.accounts.set_thread();
     let taken = inherited::take_copies(&plan.inherited, |at| inherits[at].is_some());
+    drop(inherited::take_copies(&plan.turn, |_| false));
     let place = (index, plan.workers as usize);
     let socks_max =
         descriptor_budget::connections_max(&plan.arranged.config, place, plan.descriptors);

@@ -3,7 +3,7 @@
 
 use tidegate_wire::dns::{
     ALIASES_MAX, ANSWER_BYTES_MAX, Answer, Fault, Question, Record, RecordKind, decode_answer,
-    encode_query,
+    decode_answer_within, encode_query,
 };
 
 const ID: u16 = 0x1234;
@@ -200,7 +200,24 @@ fn damaged_answers_are_refused() {
     let bad = Message::answer(&text, 0, 1, 0).record("", 16, 60, b"\x05abc").0;
     assert_eq!(decode_answer(&text, ID, &bad), Err(Fault::Malformed));
     let many = Message::answer(&asked, 0, 129, 0).0;
-    assert_eq!(decode_answer(&asked, ID, &many), Err(Fault::Malformed));
+    assert_eq!(decode_answer(&asked, ID, &many), Err(Fault::Malformed), "129 are stated");
+}
+
+#[test]
+fn records_beyond_the_limit_are_ignored() {
+    let asked = question("a.example", RecordKind::A);
+    let answer = |count: u16, number: u16| {
+        let message = Message::answer(&asked, 0, count, 0);
+        let message =
+            (0..count).fold(message, |message, _| message.record("", number, 60, &[10, 0, 0, 1]));
+        decode_answer_within(&asked, ID, 65_535, &message.0)
+    };
+    for (count, read) in [(129, 129), (1024, 1024), (1025, 1024), (3000, 1024)] {
+        assert_eq!(records(answer(count, 1)).0.len(), read, "{count}");
+    }
+    // Of another kind: its own may be among those that were ignored.
+    assert!(matches!(answer(1024, 99), Ok(Answer::Nothing { .. })));
+    assert_eq!(answer(1025, 99), Err(Fault::Malformed));
 }
 
 #[test]

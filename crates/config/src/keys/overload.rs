@@ -12,25 +12,27 @@ const MEMORY_SHARE: &str = "a percentage from \"1%\" to \"100%\"";
 pub static OVERLOAD: Section = Section {
     path: "[server.overload]",
     about: "Refuses a share of the new requests while a worker is overloaded, with a 503 response and Retry-After, so that the others are \
-             served in time. A request that arrives during a turn of its worker waits for the end of the turn. If every turn of an \
-             interval is longer than `turn-target`, the share grows by a sixteenth, up to fifteen sixteenths; otherwise it falls by an \
-             eighth. With `memory-max`, all new requests are refused while the process uses too much memory. Not refused: requests of routes with `respond`, `redirect` or `shed = false`, messages of WebSocket connections, \
+             served in time. A request that arrives during a turn of its worker waits for the end of the turn, and for later ones if more \
+             wait than a turn takes. If requests wait for longer than `turn-target` all the time of an interval, the share grows by a \
+             sixteenth, up to fifteen sixteenths; otherwise it falls by an eighth, and ends at once if the worker had little to do. With \
+             `memory-max`, all new requests are refused while the process uses too much memory. Not \
+             refused: requests of routes with `respond`, `redirect` or `shed = false`, messages of WebSocket connections, \
              connections that `forward` forwards, and the admin interface.",
     keys: &[
         key(
             "turn-target",
             Duration(1, 10_000),
             Value("\"20ms\""),
-            "The longest turn that does not count as overload. A turn handles up to 512 sockets that are ready; `show \
-             activity` shows how long events wait.",
+            "How long requests that have arrived may wait for their worker without overload. A turn takes up to 512 sockets that are \
+             ready.",
             "A worker that is fully busy with ordinary requests has turns of a few milliseconds.",
         ),
         key(
             "interval",
             Duration(10, 60_000),
             Value("\"100ms\""),
-            "The time during which every turn must exceed `turn-target` before requests are refused. A single long turn does \
-             not count as overload.",
+            "Requests must wait for too long during all of this time before some are refused. A single long turn does not count as \
+             overload.",
             "Long enough for bursts, and shorter than clients notice.",
         ),
         key(

@@ -39,9 +39,9 @@ pub struct Server {
 /// `overload` of `[server]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overload {
-    /// The longest turn of a worker that is no overload.
+    /// How long events that are ready may wait for the worker without overload.
     pub turn_target: Span,
-    /// A worker is overloaded if all turns of an interval of this length were longer.
+    /// A worker is overloaded if events waited for longer all the time of an interval of this length.
     pub interval: Span,
     /// The memory above which all new requests are refused; `None`: none are for this reason.
     pub memory_max: Option<MemoryMax>,

@@ -23,8 +23,8 @@ use tidegate_base::wheel::Wheel;
 use tidegate_base::{Address, Moment, Span};
 
 use crate::interface::{
-    CloseReason, Completion, DatagramId, DatagramSent, Driver, Handler, ListenError, ListenOptions,
-    ListenerId, OutputProgress, Reactor, Shortage, SockId,
+    CloseReason, Completion, DatagramId, DatagramSent, Driver, Handler, LastWait, ListenError,
+    ListenOptions, ListenerId, OutputProgress, Reactor, Shortage, SockId,
 };
 use crate::kernel::{ConnectFault, Kernel, Ready, WAKER_TOKEN};
 use crate::steering::LeavingListeners;
@@ -45,6 +45,10 @@ pub use send::WRITE_THROUGH_BYTES_MIN;
 const LISTENER_INDEX: u32 = 1 << 31;
 /// A token whose index has this bit set, and not that of listeners, belongs to a socket for datagrams.
 const DATAGRAM_INDEX: u32 = 1 << 30;
+
+/// A wait that found something ready lasts at most this long, and `EDGE_SPAN_MAX` for each edge.
+const AT_ONCE_MAX: Span = Span::from_micros(20);
+const EDGE_SPAN_MAX: Span = Span::from_nanos(500);
 
 /// One worker's reactor over the kernel `K`.
 pub struct Loop<K: Kernel> {
@@ -87,6 +91,8 @@ pub struct Loop<K: Kernel> {
     waker: Waker,
     /// The monotonic clock, read after the last wait.
     now: Moment,
+    /// The last wait.
+    last_wait: LastWait,
     /// The wall clock in milliseconds since 1970, read together with `now`.
     unix_millis: u64,
 }
@@ -119,6 +125,7 @@ impl<K: Kernel> Loop<K> {
             read_buffer: Vec::with_capacity(READ_BUFFER_BYTES),
             waker,
             now,
+            last_wait: LastWait::default(),
             unix_millis: kernel.unix_millis(),
             kernel,
         }
@@ -136,21 +143,41 @@ impl<K: Kernel> Loop<K> {
         self.outputs.taken()
     }
 
-    /// Waits for edges, until the first deadline or timer at most, and returns their number.
+    /// Waits for edges, until the first deadline or timer at most, and returns their number. Reads the clock.
     fn wait(&mut self, wait_max: Span) -> usize {
         let mut timeout = wait_max;
+        let mut began = self.now;
         if !self.queue.is_empty() || self.datagrams.has_queue() || self.can_accept() {
             timeout = Span::ZERO;
-        } else if let Some(due) = self.next_due() {
-            timeout = timeout.min(due.since(self.kernel.clock()));
+        } else if !timeout.is_zero() {
+            began = self.kernel.clock();
+            if let Some(due) = self.next_due() {
+                timeout = timeout.min(due.since(began));
+            }
         }
         if timeout.is_zero() || !self.waker.fall_asleep() {
             timeout = Span::ZERO;
         }
-        let timeout = (timeout != Span::MAX).then_some(timeout);
-        let count = self.kernel.wait(timeout);
+        let limit = (timeout != Span::MAX).then_some(timeout);
+        let count = self.kernel.wait(limit);
         self.waker.wake_up();
+        self.now = self.kernel.clock();
+        self.unix_millis = self.kernel.unix_millis();
+        self.note_wait(count, if timeout.is_zero() { self.now } else { began });
         count
+    }
+
+    /// Notes what a wait shows that may have slept since `began` and has returned `count` edges.
+    fn note_wait(&mut self, count: usize, began: Moment) {
+        let span = self.now.since(began);
+        let idle = span >= AT_ONCE_MAX + EDGE_SPAN_MAX * count as u32;
+        let edges_max = self.kernel.edges_max();
+        // Each socket is in the kernel's list once at most.
+        let rest = self.slots.count().saturating_sub(count).div_ceil(edges_max);
+        self.last_wait = LastWait {
+            idle: if idle { span } else { Span::ZERO },
+            behind: if count < edges_max { 0 } else { rest.max(1) as u32 },
+        };
     }
 
     /// When the next deadline, timer or accept retry is due.
@@ -394,6 +421,10 @@ impl<K: Kernel> Reactor for Loop<K> {
         self.kernel.clock()
     }
 
+    fn last_wait(&self) -> LastWait {
+        self.last_wait
+    }
+
     fn listen(
         &mut self,
         address: &Address,
@@ -582,8 +613,6 @@ impl<K: Kernel> Driver for Loop<K> {
         self.flush_dirty(handler);
         handler.note_next(None);
         let count = self.wait(wait_max);
-        self.now = self.kernel.clock();
-        self.unix_millis = self.kernel.unix_millis();
         let mut buffer = core::mem::take(&mut self.read_buffer);
         buffer.resize(READ_BUFFER_BYTES, 0);
         let mut served = core::mem::take(&mut self.served);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tidegate_base::limits::{OUTPUT_FLUSH_BYTES, SMALL_BUFFER_BYTES};
 use tidegate_base::{Address, CertificateChoice, Moment, Span};
 use tidegate_reactor::{
-    CloseReason, DatagramId, DatagramSent, LeavingListeners, ListenError, ListenOptions,
+    CloseReason, DatagramId, DatagramSent, LastWait, LeavingListeners, ListenError, ListenOptions,
     ListenerId, OutputProgress, Reactor, ServerKey, Shortage, SockId,
 };
 
@@ -27,6 +27,10 @@ impl<R: Reactor, O: TlsObserver> Reactor for SecureView<'_, R, O> {
 
     fn read_clock(&self) -> Moment {
         self.inner.read_clock()
+    }
+
+    fn last_wait(&self) -> LastWait {
+        self.inner.last_wait()
     }
 
     fn listen(

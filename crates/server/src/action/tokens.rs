@@ -29,7 +29,7 @@ const NO_KEYS: &str = "the token keys are being fetched";
 /// The verification of tokens.
 pub(crate) struct TokenRequests {
     /// The rest of the turn's share for the verification, and the requests that wait for the next turn.
-    share: TurnShare<UnverifiedRequest>,
+    pub(crate) share: TurnShare<UnverifiedRequest>,
     /// Tokens that were verified or refused recently.
     known: Tokens,
 }

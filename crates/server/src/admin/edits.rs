@@ -24,12 +24,32 @@ pub(super) fn show(arguments: &[&str], operations: &Operations) -> Outcome {
     Ok(Reply::Shown(edits.into_iter().map(|edit| edit + "\n").collect()))
 }
 
-/// States how many edits are lost in an upgrade, because the new process reads the file.
+/// States what is lost in an upgrade, because the new process reads the file: how many edits, and the changes of which maps and sets.
 pub(super) fn lost_in_upgrade(operations: &Operations) -> String {
-    match operations.edits.in_force().len() {
-        0 => String::new(),
-        count => format!("edits lost, because the new process reads the file: {count}\n"),
+    let process = operations.process();
+    let maps = process.maps.all().filter(|(_, map)| map.changes() > 0).map(|(name, _)| name);
+    let sets = process.sets.all().filter(|(_, set)| set.changes() > 0).map(|(name, _)| name);
+    lost_lines(
+        operations.edits.in_force().len(),
+        &maps.collect::<Vec<_>>(),
+        &sets.collect::<Vec<_>>(),
+    )
+}
+
+fn lost_lines(edits: usize, maps: &[&str], sets: &[&str]) -> String {
+    let mut lines = String::new();
+    if edits > 0 {
+        lines += &format!("edits lost, because the new process reads the file: {edits}\n");
     }
+    for (what, names) in [("maps", maps), ("sets", sets)] {
+        if !names.is_empty() {
+            let names = names.join(", ");
+            lines += &format!(
+                "changes of {what} lost, because the new process reads the file: {names}\n"
+            );
+        }
+    }
+    lines
 }
 
 /// Adds a server. HAProxy's form, with a name and an address, is accepted if the name is the address.
@@ -161,4 +181,20 @@ fn split<'w>(place: &'w str, usage: &str) -> Result<(&'w str, &'w str), String> 
 
 fn begin(edit: LiveEdit) -> Outcome {
     Ok(Reply::Pending(Pending::Edit(edit)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn upgrade_states_what_the_file_does_not_have() {
+        assert_eq!(lost_lines(0, &[], &[]), "");
+        assert_eq!(
+            lost_lines(2, &["hosts", "paths"], &["office"]),
+            "edits lost, because the new process reads the file: 2\n\
+             changes of maps lost, because the new process reads the file: hosts, paths\n\
+             changes of sets lost, because the new process reads the file: office\n"
+        );
+    }
 }

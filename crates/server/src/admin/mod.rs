@@ -152,6 +152,7 @@ impl Operations {
             traffic,
             gone,
             servers: self.roster.passed(),
+            switches: self.process().switches.set_by_commands(),
         }
     }
 

@@ -161,6 +161,15 @@ pub(crate) struct Agent {
     pub(crate) failures: u64,
 }
 
+impl Agent {
+    /// The server is ready until its agent reports something else. Returns whether it had reported something.
+    fn begin_anew(&mut self) -> bool {
+        let earlier = core::mem::take(&mut self.state);
+        self.last = None;
+        earlier != AgentState::default()
+    }
+}
+
 /// A server of a pool.
 struct Entry {
     /// Its name in its pool.
@@ -495,9 +504,12 @@ impl Roster {
                     (view.is_unresolved, view.share) = next;
                     let other = core::mem::replace(&mut view.slot, name.slot);
                     let is_new = name.slot.flatten().is_some() && other != name.slot;
-                    // Its checks were those of another server.
+                    // Its checks and its agent were those of another server.
                     let checked = view.checked.as_mut().filter(|_| is_new);
-                    before != next || checked.is_some_and(Checked::begin_anew)
+                    let agent = view.agent.as_mut().filter(|_| is_new && other.is_some());
+                    let was_down = checked.is_some_and(Checked::begin_anew);
+                    let had_report = agent.is_some_and(Agent::begin_anew);
+                    before != next || was_down || had_report
                 });
             }
         }

@@ -391,6 +391,22 @@ fn reload_keeps_the_state_of_servers_that_stay() {
 }
 
 #[test]
+fn report_of_an_agent_ends_with_the_address_of_its_slot() {
+    let mut stage = Stage::new(1, AGENT, Faults::none(), 7);
+    stage.agents[0].manner = Manner::Agent(b"30% drain\n");
+    let names = |last: u8| {
+        let slot = Some(Some(([10, 0, 0, last], 80).into()));
+        [vec![NameState { is_unresolved: false, share: None, slot }]]
+    };
+    stage.roster.note_names(&names(1));
+    stage.run(Span::from_secs(3));
+    assert!(!stage.roster.note_names(&names(1)) && !stage.view(0).is_up());
+    assert!(stage.roster.note_names(&names(2)), "the workers are told");
+    assert!(stage.view(0).is_up());
+    assert_eq!(stage.view(0).weight_now(10), 10);
+}
+
+#[test]
 fn next_process_continues_with_what_this_one_knows() {
     const SLOW_RISE: &str = "health = { http = \"/up\", rise = 1000 }";
     let settings = format!("{SLOW_RISE}\n{AGENT}");

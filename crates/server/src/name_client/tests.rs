@@ -105,7 +105,38 @@ fn find(name_servers: &[SocketAddr]) -> LookedUp {
 
 fn found(last: &[u8]) -> LookedUp {
     let addresses = last.iter().map(|last| ([10, 0, 0, *last], 80).into()).collect();
-    Ok(Addresses { addresses, seconds: Some(60), marks: Marks::new() })
+    Ok(Addresses::of(addresses, Some(60)))
+}
+
+#[test]
+fn one_kind_of_record_is_enough() {
+    const RECORD: Reply = Reply::Records(&[1]);
+    let of_ipv4 = |unanswered| {
+        let addresses = Addresses::of(vec![([10, 0, 0, 1], 80).into()], Some(60));
+        Ok(Addresses { unanswered, ..addresses })
+    };
+    // The reply to the query for A, then to that for AAAA.
+    let cases: [(&[Reply], LookedUp); 7] = [
+        (&[RECORD, Reply::Code(0)], of_ipv4(None)),
+        (&[RECORD, Reply::Code(3)], of_ipv4(None)),
+        (&[RECORD, Reply::Code(2)], of_ipv4(Some(Families::Ipv6))),
+        (&[Reply::Code(3), Reply::Code(3)], Err(Failure::UnknownName)),
+        (&[Reply::Code(0), Reply::Code(3)], Err(Failure::NoAddress)),
+        (&[Reply::Code(3), Reply::Code(0)], Err(Failure::NoAddress)),
+        (&[Reply::Code(2), Reply::Code(3)], Err(Failure::ServerFailed)),
+    ];
+    for (number, (replies, expected)) in cases.into_iter().enumerate() {
+        let (server, thread) = serve(replies);
+        let resolver = Resolver {
+            name_servers: vec![server],
+            timeout: Duration::from_secs(2),
+            attempts: 1,
+            ..Resolver::default()
+        };
+        let found = by_queries(&resolver, &("app.test".to_owned(), 80));
+        assert_eq!(found, expected, "case {number}");
+        thread.join().expect("no panic");
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use tidegate_gate::counting::Tracked;
 use tidegate_gate::identity::Identity;
 use tidegate_reactor::SockId;
 
+use super::Record;
 use crate::connection::ClientCarrier;
 use crate::requester::Requester;
 use crate::snapshot::Snapshot;
@@ -20,11 +21,13 @@ impl Worker {
     /// The route of the request is known. May be called again with another route.
     #[inline]
     pub(crate) fn note_route(&mut self, to: Requester, route: usize) {
-        if let Some(record) = self.record(to)
-            && record.route.replace(route as u16) != Some(route as u16)
-            && let Some(traffic) = record.counted().and_then(|of| of.route(route as u16))
-        {
-            traffic.begin();
+        if self.recorder.is_on() {
+            let era = self.era_of(to);
+            if let Some(index) = self.record_index(to)
+                && let Some(record) = self.recorder.records.get_mut(index as usize)
+            {
+                record.change_route(self.settings.of(era), route as u16);
+            }
         }
         self.mark_requester(to);
     }
@@ -34,6 +37,21 @@ impl Worker {
         if let Some(record) = self.record(to) {
             record.hide_token();
         }
+    }
+
+    /// The record of a requester, which gets the newest settings: only they have the server that it goes to now.
+    #[inline]
+    fn newest_record(&mut self, to: Requester) -> Option<&mut Record> {
+        if !self.recorder.is_on() {
+            return None;
+        }
+        let index = self.record_index(to)?;
+        let record = self.recorder.records.get_mut(index as usize)?;
+        let newest = self.settings.newest();
+        if !record.settings.as_ref().is_some_and(|own| Rc::ptr_eq(own, newest)) {
+            record.move_to(newest);
+        }
+        Some(record)
     }
 
     /// The id and the trace of the request are known. May be called again.
@@ -55,7 +73,7 @@ impl Worker {
 
     /// The request waits for a server of a pool, or fails without one.
     pub(crate) fn note_pool(&mut self, to: Requester, pool: u16) {
-        if let Some(record) = self.record(to) {
+        if let Some(record) = self.newest_record(to) {
             record.pool = Some(pool);
         }
     }
@@ -70,16 +88,8 @@ impl Worker {
         is_reused: bool,
         now: Moment,
     ) {
-        if let Some(record) = self.record(to) {
-            if let Some(counted) = record.counted() {
-                if let Some(traffic) = record.server.and_then(|server| counted.server(server)) {
-                    traffic.leave();
-                }
-                if let Some(traffic) = counted.server(server) {
-                    traffic.begin();
-                }
-            }
-            record.server = Some(server);
+        if let Some(record) = self.newest_record(to) {
+            record.change_server(server);
             record.attempts = attempts;
             record.is_reused = is_reused;
             record.chosen_at = Some(now);
@@ -149,7 +159,7 @@ impl Worker {
     ) -> Option<&mut Vec<Tracked>> {
         let record = self.record(to)?;
         let is_same = record.settings.as_ref().is_some_and(|own| Rc::ptr_eq(own, settings));
-        is_same.then_some(&mut record.tracked)
+        (is_same && record.kept_tables.is_none()).then_some(&mut record.tracked)
     }
 
     /// Notes why the exchange fails. The first cause counts.

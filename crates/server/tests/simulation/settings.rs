@@ -62,6 +62,14 @@ impl Changes {
     }
 }
 
+/// The next lines of the access log.
+fn last_line(stage: &mut Stage) -> String {
+    stage.until(|stage| {
+        let lines = stage.harness.log.as_ref().map(|log| log.take_string());
+        lines.filter(|lines| !lines.is_empty())
+    })
+}
+
 /// A scene with a second listener, which the changes remove.
 fn with_second_listener<'a>() -> Scene<'a> {
     scene().listener("[[listener]]\nname = \"second\"\nbind = \"10.0.0.1:81\"\n")
@@ -224,6 +232,8 @@ fn waiting_request_uses_a_server_that_was_added() {
         stage.receive_until(&newer, "\r\n\r\n");
         newer.send(OK);
         stage.receive_until(&other, "ok");
+        let line = last_line(stage);
+        assert!(line.contains("10.0.1.2:8000"), "{line}");
         let answer = stage.respond(&origin, &client);
         assert_status(200, &answer);
     });
@@ -265,6 +275,7 @@ fn tunnel_stays_open_over_many_changes_and_uses_no_earlier_settings() {
             let edit = ("[pool.p]\n", format!("[pool.p]\nretries = {}\n", at % 2));
             changes.apply(stage, &[(edit.0, &edit.1)]).expect("it is valid");
             assert_eq!(stage.harness.worker.leftovers().earlier, 0);
+            assert_eq!(stage.harness.worker.settings_held_by_records(), 0);
             client.send(b"ping");
             stage.receive_until(&origin, "ping");
         }
@@ -275,6 +286,9 @@ fn tunnel_stays_open_over_many_changes_and_uses_no_earlier_settings() {
         client.send(b"ping");
         stage.receive_until(&origin, "ping");
         assert_eq!(changes.arranged.config.pools.len(), 2);
+        drop((client, origin));
+        let line = last_line(stage);
+        assert!(line.contains("\"p\"") && line.contains("10.0.1.1:8000"), "{line}");
     });
 }
 

@@ -89,6 +89,10 @@ pub fn decode_answer_within(
         // The other sections are not needed, so a fault in them does not matter.
         return Ok(Answer::Records { records, seconds });
     }
+    if usize::from(answers) > RECORDS_MAX {
+        // Its own records may be among those that were ignored.
+        return Err(Fault::Malformed);
+    }
     let others = read_records(message, &mut place, authorities)?;
     let seconds = seconds.min(negative_seconds(message, &others));
     Ok(Answer::Nothing { is_unknown: code == CODE_NAME_ERROR, seconds })
@@ -130,10 +134,7 @@ fn negative_seconds(message: &[u8], records: &[RawRecord]) -> u32 {
 }
 
 fn read_records(message: &[u8], place: &mut usize, count: u16) -> Result<Vec<RawRecord>, Fault> {
-    let count = usize::from(count);
-    if count > RECORDS_MAX {
-        return Err(Fault::Malformed);
-    }
+    let count = usize::from(count).min(RECORDS_MAX);
     let records = (0..count).map(|_| read_record(message, place).ok_or(Fault::Malformed));
     // Records of other classes belong to other trees of names.
     Ok(records.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())

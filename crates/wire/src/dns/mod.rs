@@ -15,8 +15,8 @@ pub use name::NAME_BYTES_MAX;
 
 /// Maximum size in bytes of an answer, which a query announces. Fragments are avoided, because others could forge them.
 pub const ANSWER_BYTES_MAX: u16 = 1232;
-/// Records of an answer that are read.
-pub const RECORDS_MAX: usize = 128;
+/// Records of an answer that are read; further ones are ignored.
+pub const RECORDS_MAX: usize = 1024;
 /// Aliases (CNAME) from the name of a question to that of its records.
 pub const ALIASES_MAX: usize = 8;
 

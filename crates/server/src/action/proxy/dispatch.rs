@@ -24,6 +24,7 @@ use crate::log;
 use crate::record::CLIENT_LEFT;
 use crate::requester::Requester;
 use crate::responder::Responder;
+use crate::settings::Era;
 use crate::timers::WorkerTimer;
 use crate::worker::{Work, Worker, WorkerPool};
 
@@ -136,15 +137,12 @@ impl Worker {
         self.note_pool(to, pool_index);
         self.leave_queue_if_gone(reactor, id);
         // The client may have disconnected.
-        if self.exchanges.find(id).is_none() {
-            return;
-        }
+        let Some(exchange) = self.exchanges.find(id) else { return };
+        let is_new = exchange.is_new();
+        let is_empty = self.pools[usize::from(pool_index)].queue.is_empty();
+        let wait = self.wait_in_queue(reactor, (era, pool_index), is_empty);
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let pool = &mut self.pools[usize::from(pool_index)];
-        let timeouts = self.settings.of(era).pool(pool_index).timeouts;
-        let times = (timeouts.queue, timeouts.queue_standing);
-        let wait = pool.standing.wait_max(pool.queue.is_empty(), reactor.now(), times);
-        let is_new = exchange.is_new();
         let has_place = match is_new {
             true => pool.queue.push(id, exchange.arrival),
             false => pool.queue.put_back(id, exchange.arrival),
@@ -166,9 +164,33 @@ impl Worker {
         }
         self.note_queue_length(pool_index);
         self.accounts.counters.queued.add(1);
-        self.accounts.counters.queue_standing.add(u64::from(wait < timeouts.queue));
-        let wait = if exceeds_queue { wait.min(PERMIT_SPAN) } else { wait };
+        let wait = match exceeds_queue {
+            true => wait.min(PERMIT_SPAN),
+            false => {
+                self.note_standing((era, pool_index), wait);
+                wait
+            }
+        };
         self.set_action_deadline(reactor, to, reactor.now().after(wait));
+    }
+
+    /// How long a request may wait that joins the queue of a pool now. `is_empty`: no other request waits.
+    pub(super) fn wait_in_queue<R: Reactor>(
+        &mut self,
+        reactor: &R,
+        (era, pool_index): (Era, u16),
+        is_empty: bool,
+    ) -> Span {
+        let timeouts = self.settings.of(era).pool(pool_index).timeouts;
+        let times = (timeouts.queue, timeouts.queue_standing);
+        let pool = &mut self.pools[usize::from(pool_index)];
+        pool.standing.wait_max(is_empty, reactor.now(), times)
+    }
+
+    /// Counts a request that may wait for `wait`, if that is less than usual.
+    pub(super) fn note_standing(&self, (era, pool_index): (Era, u16), wait: Span) {
+        let usual = self.settings.of(era).pool(pool_index).timeouts.queue;
+        self.accounts.counters.queue_standing.add(u64::from(wait < usual));
     }
 
     /// Counts how many exchanges wait for a server of a pool.
@@ -188,7 +210,9 @@ impl Worker {
         let queue = &self.pools[usize::from(pool_index)].queue;
         if queue.len() <= queue.length_max() {
             exchange.exceeds_queue = false;
-            let wait = self.settings.of(era).pool(pool_index).timeouts.queue;
+            let is_alone = queue.len() <= 1;
+            let wait = self.wait_in_queue(reactor, (era, pool_index), is_alone);
+            self.note_standing((era, pool_index), wait);
             return self.set_action_deadline(reactor, to, reactor.now().after(wait));
         }
         self.accounts.counters.queue_refusals.add(1);

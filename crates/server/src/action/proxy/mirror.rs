@@ -8,6 +8,7 @@
 //! end. `Worker::mirrors` counts these exchanges, and the copies of requests that have not arrived completely.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use tidegate_base::{Id, Moment, Prng, Span};
 use tidegate_config::model::Pool;
@@ -25,7 +26,6 @@ use crate::action::proxy::{Failure, facts_of, is_sensitive};
 use crate::buffers::BufferPool;
 use crate::counters::WorkerCounters;
 use crate::requester::Requester;
-use crate::snapshot::Snapshot;
 use crate::stats::Traffic;
 use crate::worker::Worker;
 
@@ -79,8 +79,8 @@ impl Duplicate {
 
 /// The state of the exchange of a copy, in place of the state of a client.
 pub(crate) struct Mirrored {
-    /// The settings whose statistics the copy counts in, and its server there.
-    counted: (Rc<Snapshot>, u16, u16),
+    /// The counters of the server that gets the copy.
+    traffic: Option<Arc<Traffic>>,
     /// When the copy was sent.
     began: Moment,
     /// The time until the response was complete or had failed; zero until then, and if the process stops before.
@@ -94,14 +94,9 @@ pub(crate) struct Mirrored {
 }
 
 impl Mirrored {
-    fn traffic(&self) -> Option<&Traffic> {
-        let (settings, pool, server) = &self.counted;
-        settings.counted.server((*pool, *server))
-    }
-
     /// The exchange has ended.
     pub(super) fn end(&self) {
-        if let Some(traffic) = self.traffic() {
+        if let Some(traffic) = &self.traffic {
             traffic.end_mirrored(self.status, self.is_complete, self.took);
         }
     }
@@ -282,9 +277,9 @@ impl Worker {
         let mut exchange =
             Exchange::new(Requester::NONE, era, place, self.arrivals, facts, request);
         exchange.intake.bytes = exchange.request.body().len() as u64;
-        let counted = (snapshot, pool_index, server as u16);
+        let traffic = self.settings.newest().counted.share_server((pool_index, server as u16));
         let mirrored = Mirrored {
-            counted,
+            traffic,
             began: now,
             took: Span::ZERO,
             is_complete: false,

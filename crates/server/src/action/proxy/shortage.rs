@@ -164,10 +164,13 @@ impl Worker {
             self.accounts.counters.queue_refusals.add(1);
             return self.fail(reactor, id, SHORTAGE);
         }
+        let is_alone = pool.held == 0 && pool.queue.is_empty();
         pool.held += 1;
         self.accounts.counters.slot_waits.add(1);
         self.accounts.counters.queued.add(1);
-        let wait = self.settings.of(era).pool(pool_index as u16).timeouts.queue;
+        let place = (era, pool_index as u16);
+        let wait = self.wait_in_queue(reactor, place, is_alone);
+        self.note_standing(place, wait);
         self.set_action_deadline(reactor, to, reactor.now().after(wait));
         self.eviction.waits.set_timer(reactor);
     }
