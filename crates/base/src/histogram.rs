@@ -229,8 +229,8 @@ mod tests {
         let counts: Vec<u64> = cumulative[..3].iter().map(|(_, count)| *count).collect();
         assert_eq!(counts, [1, 1, 2]);
         assert_eq!((cumulative[0].0, cumulative[BOUNDS - 1]), (1.0 / 16_384.0, (64.0, 2)));
-        let (counts, sum) = sum.parts();
-        let mut twice = Durations::of_parts(counts, sum).expect("its own parts");
+        let (counts, total) = sum.parts();
+        let mut twice = Durations::of_parts(counts, total).expect("its own parts");
         assert_eq!(twice, sum);
         twice.merge(&sum);
         assert_eq!((twice.count(), twice.sum()), (6, 200_000_220));

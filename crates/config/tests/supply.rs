@@ -8,7 +8,7 @@ use tidegate_config::{parse_in_folder, supply};
 
 const TEXT: &str = "[[listener]]\nbind = \"127.0.0.1:80\"\n\
     [[route]]\npath = \"/a\"\nproxy = { pool = { map = \"hosts\", key = \"{host}\" } }\n\
-    [[route]]\nproxy = { pool = { map = \"hosts\", key = \"{tls:sni}\", default = \"b\" } }\n\
+    [[route]]\nproxy = { pool = { map = \"hosts\", key = \"{cookie:x}\", default = \"b\" } }\n\
     [map.hosts]\nfile = \"hosts.map\"\nkind = \"suffix\"\n\
     [pool.a]\nservers = [\"127.0.0.1:1\"]\n[pool.b]\nservers = [\"127.0.0.1:2\"]\n";
 

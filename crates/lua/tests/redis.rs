@@ -108,10 +108,10 @@ fn malformed_large_and_missing_replies_close_the_connection() {
     let body = "local value, err = r:get('k') response:finish(show(value) .. ' ' .. err .. ' ' .. select(2, r:get('k')))";
     let deep = "*1\r\n".repeat(40);
     for (reply, expected) in [
-        ("?\r\n", "nil the reply is malformed: an unknown type closed"),
-        ("$x\r\n", "nil the reply is malformed: a length closed"),
-        ("$2\r\nabc\r\n", "nil the reply is malformed: the end of a string closed"),
-        (&deep[..], "nil the reply is malformed: it is nested too deeply closed"),
+        ("?\r\n", "nil the reply is malformed, at an unknown type closed"),
+        ("$x\r\n", "nil the reply is malformed, at a length closed"),
+        ("$2\r\nabc\r\n", "nil the reply is malformed, at the end of a string closed"),
+        (&deep[..], "nil the reply is malformed, at a value nested too deeply closed"),
         ("$4001\r\n", "nil reply too large closed"),
         // A line without an end, and lists whose elements cost more than their bytes.
         (&"+".repeat(4100)[..], "nil reply too large closed"),
@@ -150,7 +150,7 @@ fn new_connections_are_authenticated() {
             "*3\r\n$4\r\nAUTH\r\n$1\r\nu\r\n$1\r\np\r\n*2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n",
         ),
         (
-            "{ protocol = 3 }",
+            "{ protocol = 3, reply_max = 1 }",
             "%1\r\n+proto\r\n:3\r\n",
             "connected",
             "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n",

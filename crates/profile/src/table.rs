@@ -169,7 +169,7 @@ mod tests {
                 "# 100 samples of 1 worker, 10.0 s, 100 Hz by perf, 1000000 requests\n"
             )
         );
-        assert!(text.contains("\n# 50.0% in the program, 50.0% in the kernel; by the kernel's accounts 80.0% and 20.0% of 100 ms\n"));
+        assert!(text.contains("\n# 50.0% in the program, 50.0% in the kernel; the kernel counts 80.0% and 20.0% of 100 ms\n"));
     }
 
     #[test]

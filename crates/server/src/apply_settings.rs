@@ -483,7 +483,7 @@ impl Worker {
                 self.set_filters(Requester::connection(sock), filters);
             }
             for id in streams {
-                let Some(stream) = self.http2_clients.find_mut(id).filter(|s| s.era == era) else {
+                let Some(stream) = self.http2_clients.get_mut(id).filter(|s| s.era == era) else {
                     continue;
                 };
                 stream.era = current;

@@ -56,11 +56,6 @@ impl<T> CheckedSlab<T> {
         removed
     }
 
-    /// Removes the value named by `id`, unless it was removed before, and returns it.
-    pub(crate) fn find_and_remove(&mut self, id: Id<T>) -> Option<T> {
-        self.slab.remove(id)
-    }
-
     /// The value named by `id`, unless it was removed.
     pub(crate) fn find(&self, id: Id<T>) -> Option<&T> {
         self.slab.get(id)

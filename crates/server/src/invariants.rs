@@ -56,8 +56,6 @@ impl Worker {
             || self.websockets.sessions.has_missed()
             || self.lua.clients.has_missed()
             || self.push.sessions.has_missed()
-            || self.http2_clients.has_missed()
-            || self.http2_servers.has_missed()
     }
 
     /// Counts the missing state that was noted in this turn, and resets the connections that name it.
@@ -98,7 +96,6 @@ impl Worker {
             self.accounts.counters.bugs.add(1);
             self.find_users(Running::Push(id));
         }
-        self.repair_streams(reactor);
         while let Some(sock) = self.broken.pop() {
             self.reset_broken(reactor, sock);
         }
@@ -115,7 +112,7 @@ impl Worker {
                 ClientCarrier::Http2(http2) => http2
                     .streams()
                     .iter()
-                    .any(|id| self.http2_clients.find(*id).is_some_and(|s| s.running() == running)),
+                    .any(|id| self.http2_clients.get(*id).is_some_and(|s| s.running() == running)),
             };
             if names {
                 self.broken.push(sock);
@@ -142,7 +139,7 @@ impl Worker {
             ServerCarrier::Http2(http2) => {
                 let streams = http2.streams().iter();
                 streams
-                    .filter_map(|id| self.http2_servers.find(*id))
+                    .filter_map(|id| self.http2_servers.get(*id))
                     .map(|stream| stream.exchange)
                     .collect()
             }
@@ -203,7 +200,7 @@ impl Worker {
 impl Worker {
     /// Detaches a stream from its action if the action does not exist.
     fn forget_missing_action(&mut self, id: Id<Http2Stream>) {
-        let Some(stream) = self.http2_clients.find_mut(id) else { return };
+        let Some(stream) = self.http2_clients.get_mut(id) else { return };
         let is_known = match stream.running() {
             Running::None => true,
             Running::Proxy(id) => self.exchanges.find(id).is_some(),
@@ -305,7 +302,7 @@ impl Worker {
                 | Stage::Tunnel => {
                     let conn = self.conns.upstream(up.sock);
                     let conn = conn.map(|up| (up.exchange, up.pool, up.server));
-                    let stream = self.http2_servers.find(up.stream);
+                    let stream = self.http2_servers.get(up.stream);
                     let named = stream.map_or(id, |stream| stream.exchange);
                     assert_eq!(named, id, "the stream of a {stage:?} exchange");
                     let is_tunnel = stream.is_some_and(|stream| stream.is_tunnel());
@@ -430,7 +427,7 @@ impl Worker {
             http2.check_streams_max();
             http2.check_streams();
             for &id in http2.streams() {
-                let Some(stream) = self.http2_clients.find(id) else {
+                let Some(stream) = self.http2_clients.get(id) else {
                     panic!("{id:?} does not exist")
                 };
                 let to = Requester { sock, stream: id };
@@ -716,7 +713,7 @@ fn running_of(
     to: Requester,
 ) -> Option<Running> {
     match (to.is_stream(), to.as_own()) {
-        (true, _) => streams.find(to.stream).map(Http2Stream::running),
+        (true, _) => streams.get(to.stream).map(Http2Stream::running),
         (false, None) => conns.downstream(to.sock).map(|down| down.running()),
         (false, Some(id)) => own.running(id),
     }
@@ -831,46 +828,6 @@ mod tests {
         setup.turns();
         assert_eq!((setup.worker.leftovers(), setup.bugs()), (Leftovers::default(), 1));
         assert!(setup.client.was_reset());
-    }
-
-    #[test]
-    fn connection_of_a_missing_stream_is_counted_and_reset() {
-        let config = "[[listener]]\nbind = \"10.0.0.1:80\"\nh2c = true\n[[route]]\nproxy = \"p\"\n\
-            [pool.p]\nservers = [\"10.0.0.2:80\"]\n";
-        let field = |name: &str, value: &str| {
-            let length = |text: &str| char::from(text.len() as u8);
-            format!("\0{}{name}{}{value}", length(name), length(value))
-        };
-        let block = [(":method", "GET"), (":scheme", "http"), (":authority", "a"), (":path", "/")]
-            .map(|(name, value)| field(name, value))
-            .concat();
-        let length = char::from(block.len() as u8);
-        let request = format!(
-            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0{length}\x01\x05\0\0\0\x01{block}"
-        );
-        let mut setup = serve_with(config, &request);
-        let upstream = setup.server.accept().expect("the request was sent");
-        let worker = &mut setup.worker;
-        let sock = worker.conns.downstream_ids()[0];
-        let id = worker.conns.http2_client(sock).expect("it speaks HTTP/2").streams()[0];
-        let (era, record) = worker.http2_clients.lose(id).expect("a stream");
-        worker.settings.end_use(era);
-        worker.finish_record(&mut setup.reactor, record);
-        misuse(|| setup.worker.http2_clients.get_mut(id).is_none());
-        setup.turns();
-        assert_eq!((setup.worker.leftovers(), setup.bugs()), (Leftovers::default(), 1));
-        assert!(setup.client.was_reset() && upstream.was_reset());
-    }
-
-    #[test]
-    fn id_of_no_stream_is_counted_and_harms_no_request() {
-        let mut setup = serve("/");
-        misuse(|| setup.worker.http2_clients.get(Id::NONE).is_none());
-        misuse(|| setup.worker.http2_servers.get(Id::NONE).is_none());
-        assert!(setup.worker.has_broken());
-        setup.turns();
-        assert_eq!(setup.bugs(), 2);
-        assert!(!setup.client.was_reset());
     }
 
     #[test]

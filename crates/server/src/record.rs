@@ -513,7 +513,7 @@ impl Worker {
             record.version = Some(head.version);
             record.note_head(head, &self.recorder.names);
         }
-        match self.http2_clients.find_mut(to.stream) {
+        match self.http2_clients.get_mut(to.stream) {
             Some(stream) => {
                 record.version = Some(Version::Http2);
                 stream.set_record(index);
@@ -608,7 +608,7 @@ impl Worker {
 
     #[inline]
     fn record_index(&mut self, to: Requester) -> Option<u32> {
-        Some(match (self.http2_clients.find(to.stream), to.as_own()) {
+        Some(match (self.http2_clients.get(to.stream), to.as_own()) {
             (Some(stream), _) => stream.record(),
             (None, None) => self.conns.downstream(to.sock)?.record(),
             (None, Some(id)) => self.own.record(id),

@@ -288,7 +288,7 @@ impl Worker {
         };
         match &down.carrier {
             ClientCarrier::Http2(http2) if !http2.streams().is_empty() => {
-                for stream in http2.streams().iter().filter_map(|id| self.http2_clients.find(*id)) {
+                for stream in http2.streams().iter().filter_map(|id| self.http2_clients.get(*id)) {
                     note(Some(stream.number()), stream.running(), stream.record());
                 }
             }
@@ -418,7 +418,7 @@ impl Worker {
         } else if let Some(number) = stream {
             let streams = self.conns.http2_client(sock).map(|http2| http2.streams());
             let is_it = |id: &&_| {
-                self.http2_clients.find(**id).is_some_and(|stream| stream.number() == number)
+                self.http2_clients.get(**id).is_some_and(|stream| stream.number() == number)
             };
             let stream = streams.unwrap_or_default().iter().find(is_it).copied();
             let stream = stream.ok_or("there is no such stream")?;

@@ -502,7 +502,8 @@ mod tests {
     #[test]
     fn unknown_lines_and_members_are_skipped() {
         let text = b"{\"transfer\":1,\"by\":\"a later one\"}\n{\"table\":[1]}\n{\"process\":{\"a\":1,\"b\":-1,\"c\":\"x\"}}\n\
-            {\"server\":[\"p\",\"s\"],\"state\":\"odd\",\"weight\":70000,\"slot\":\"10.0.0.1\",\"health\":[1,2],\"agent\":3,\"ejected\":[[1,2],[0,-1,0],7]}\n\
+            {\"server\":[\"p\",\"s\"],\"state\":\"odd\",\"weight\":70000,\"slot\":\"10.0.0.1\",\
+            \"health\":[1,2],\"agent\":3,\"ejected\":[[1,2],[0,-1,0],7]}\n\
             {\"server\":[\"p\"]}\n{\"of\":[\"moon\",\"x\"]}\n{\"of\":[\"route\",\"/\"],\"durations\":[1,2]}\n{\"end\":1}\n";
         let transfer =
             TransferReader::default().read(text).expect("lines of JSON").expect("an end");

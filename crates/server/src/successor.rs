@@ -492,7 +492,8 @@ mod tests {
     fn process_that_starts_is_stopped_with_this_one() {
         let post = ListenerPost::new().expect("a socket pair");
         let roster = Arc::new(Roster::new(&Arranged::default(), Vec::new()));
-        let source = TransferSource { operations: None, roster };
+        let dictionaries = Arc::default();
+        let source = TransferSource { operations: None, roster, dictionaries };
         let successor = Successor::new(Vec::new(), post, None, source, Vec::new());
         let sleeper = || Command::new("sleep").arg("600").spawn().expect("it is installed");
         let ended = || {

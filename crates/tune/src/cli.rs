@@ -424,14 +424,11 @@ fn choose<'a>(report: &'a Report, args: &ApplyArgs) -> Choice<'a> {
                 refused.push(format!("{id}: cannot be applied: {reason}"));
             }
             // Before the risk: accepting it would change nothing.
-            (State::Costs, _) if nothing_to_do => {
-                if named || in_group {
-                    refused.push(format!(
-                        "{id}: must be changed by hand: {}",
-                        entry.finding.advice.join("; ")
-                    ));
-                }
-            }
+            (State::Costs, _) if nothing_to_do && (named || in_group) => refused.push(format!(
+                "{id}: must be changed by hand: {}",
+                entry.finding.advice.join("; ")
+            )),
+            (State::Costs, _) if nothing_to_do => {}
             (State::Costs, Risk::SecurityTrade) if !accepted && (named || in_group) => refused
                 .push(format!(
                     "{id}: refused, because it is a security trade-off. {} To apply it anyway, add \

@@ -39,11 +39,11 @@ pub static OVERLOAD: Section = Section {
             "memory-max",
             OneOf(&[Size(16 << 20, 16 << 40), Text(MEMORY_SHARE)]),
             Absent,
-            "While more memory is in use than this, all new requests are refused, until the use is 5 % lower. A size limits the resident memory of the \
-             process. A percentage is a share of `memory.max` of its control groups (cgroup v2): all of their processes count, with \
-             their kernel memory, but without cached files. If these have no limit, it is a share of the memory of the machine, and \
-             the resident memory of the process counts. The memory is measured every second. Without this setting, it is not \
-             measured.",
+            "While more memory is in use than this, all new requests are refused, until the use is 5 % lower. A size limits the \
+             resident memory of the process. A percentage is a share of `memory.max` of its control groups (cgroup v2): all of \
+             their processes count, with their kernel memory, but without cached files. If these have no limit, it is a share of \
+             the memory of the machine, and the resident memory of the process counts. The memory is measured every second. \
+             Without this setting, it is not measured.",
             "",
         ),
     ],

@@ -223,7 +223,7 @@ fn refusals_state_the_reason_and_change_nothing() {
         (add_pool("n", "\"10.0.0.9:1\""), "cannot be a string"),
         (
             add_pool("n", "{ servers = [\"10.0.0.9:1\"] }, m = { servers = [\"10.0.0.9:1\"] }"),
-            "state one pool",
+            "write one pool",
         ),
         (
             add_route(

@@ -456,8 +456,8 @@ function redis.connect(pool, options)
   local key = concat({ "redis", pool, protocol, options.database or 0, options.user or "", options.password or "" }, "\0")
   local ok, err = connect_socket(socket, pools[pool], key, "tcp")
   if not ok then return nil, err end
-  local room = options.reply_max or REPLY_BYTES
-  local self = setmetatable({ socket, nil, nil, {}, room, room, new_channels(), protocol, {}, 0 }, Redis)
+  -- The greeting is not a reply that the script reads.
+  local self = setmetatable({ socket, nil, nil, {}, REPLY_BYTES, REPLY_BYTES, new_channels(), protocol, {}, 0 }, Redis)
   if socket:getreusedtimes() == 0 then
     ok, err = greet(self, options)
     if not ok then
@@ -465,6 +465,7 @@ function redis.connect(pool, options)
       return nil, err
     end
   end
+  self[ROOM_MAX] = options.reply_max or REPLY_BYTES
   return self
 end
 P.tide.redis = P.sealed("tide.redis", redis)

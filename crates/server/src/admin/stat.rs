@@ -495,7 +495,8 @@ mod tests {
             .concat();
         let text = format!(
             "[[listener]]\nbind = \"127.0.0.1:1\"\n[[listener]]\nbind = \"127.0.0.1:2\"\nforward = \"db\"\n\
-             [[listener]]\nbind = \"127.0.0.1:3\"\nforward = {{ sni = {{ \"a.example\" = \"both\", \"b.example\" = \"lua\" }}, default = \"mail\" }}\n\
+             [[listener]]\nbind = \"127.0.0.1:3\"\n\
+             forward = {{ sni = {{ \"a.example\" = \"both\", \"b.example\" = \"lua\" }}, default = \"mail\" }}\n\
              [[route]]\npath = \"/a\"\nproxy = \"app\"\nmirror = {{ pool = \"both\" }}\n\
              [[route]]\nlua = \"l\"\n[lua.l]\nscript = \"x.lua\"\npools = [\"lua\"]\n{pools}"
         );

@@ -233,7 +233,7 @@ impl Worker {
 impl Worker {
     /// The generation of settings that the request began with.
     pub(crate) fn era_of(&mut self, to: Requester) -> Era {
-        match self.http2_clients.find(to.stream) {
+        match self.http2_clients.get(to.stream) {
             Some(stream) => stream.era,
             None => self.conns.downstream(to.sock).map_or(self.settings.era(), |down| down.era()),
         }
@@ -250,7 +250,7 @@ impl Worker {
         if let Some(id) = to.as_own() {
             return self.set_own_action(id, action);
         }
-        match self.http2_clients.find_mut(to.stream) {
+        match self.http2_clients.get_mut(to.stream) {
             Some(stream) => stream.set_action(action),
             None => self.set_http1_action(to.sock, action),
         }
@@ -258,7 +258,7 @@ impl Worker {
 
     /// Records the filters for the response.
     pub(crate) fn set_filters(&mut self, to: Requester, filters: FilterId) {
-        match self.http2_clients.find_mut(to.stream) {
+        match self.http2_clients.get_mut(to.stream) {
             Some(stream) => stream.set_filters(filters),
             None => self.set_http1_filters(to.sock, filters),
         }
@@ -376,7 +376,7 @@ impl Worker {
         if trailers.is_empty() {
             return None;
         }
-        let filters = match self.http2_clients.find(to.stream) {
+        let filters = match self.http2_clients.get(to.stream) {
             Some(stream) => stream.filters,
             None => self.http1_request(to.sock)?.filters,
         };
@@ -419,7 +419,7 @@ impl Worker {
 
     /// Whether the request is a call of gRPC, whose client reads the codes of resets.
     pub(crate) fn is_call(&self, to: Requester) -> bool {
-        self.http2_clients.find(to.stream).is_some_and(Http2Stream::is_call)
+        self.http2_clients.get(to.stream).is_some_and(Http2Stream::is_call)
     }
 
     /// How far the response to the requester has progressed.
@@ -427,7 +427,7 @@ impl Worker {
         if let Some(id) = to.as_own() {
             return self.own_progress(id);
         }
-        match self.http2_clients.find(to.stream) {
+        match self.http2_clients.get(to.stream) {
             Some(stream) => stream.progress(),
             None => self.http1_progress(to.sock),
         }
@@ -439,7 +439,7 @@ impl Worker {
         if to.as_own().is_some() {
             return true;
         }
-        match self.http2_clients.find(to.stream) {
+        match self.http2_clients.get(to.stream) {
             Some(stream) => stream.awaits_continue(),
             None => self.http1_awaits_continue(to.sock),
         }
@@ -481,7 +481,7 @@ impl Worker {
         if to.as_own().is_some() {
             return false;
         }
-        match self.http2_clients.find(to.stream) {
+        match self.http2_clients.get(to.stream) {
             Some(stream) => stream.is_held(),
             None => self.is_http1_held(to.sock),
         }

@@ -222,7 +222,7 @@ fn requests_without_a_route_and_wrong_requests_are_named() {
 /// A route with placeholders in its path and its fields, on a listener with TLS.
 fn with_names(auth: &str) -> String {
     format!(
-        "[[listener]]\nbind = \"127.0.0.1:443\"\ntls = {{ cert = \"a.pem\", key = \"a.key\" }}\n\
+        "[[listener]]\nbind = \"127.0.0.1:443\"\ntls = {{ certificates = [{{ cert = \"a.pem\", key = \"a.key\" }}] }}\n\
         [[listener]]\nbind = \"127.0.0.1:80\"\n\
         [[route]]\npath = \"/r/*\"\n{auth}\nproxy = {{ pool = \"app\", path = \"/u/{{user}}/{{rest}}\" }}\n\
         request-headers = {{ set = {{ x-user = \"{{user}}\", x-sni = \"{{tls:sni}}\" }} }}\n\
@@ -297,7 +297,7 @@ fn request_that_is_not_forwarded_reaches_no_server() {
         request-headers = { set = { x-q = \"{query:q}\" } }\n\
         [[route]]\npath = \"/p/*\"\nproxy = { pool = \"app\", path = \"/{query:q}\" }\n\
         [pool.app]\nservers = [\"127.0.0.1:8000\"]\n";
-    let why = "a value of the request cannot be passed on by this route";
+    let why = "a value of the request is not allowed in the field or path that this route writes";
     let not_sent = format!("  400: {why}; no request is sent to a server of pool \"app\"\n");
     for (target, last) in [
         ("/s?q=%0d", format!("  400: {why} (`response-headers`)\n")),

@@ -183,7 +183,7 @@ impl Worker {
             return self.blame(Requester::connection(sock), cause, reason);
         };
         for id in http2.streams() {
-            let Some(stream) = self.http2_clients.find(*id) else { continue };
+            let Some(stream) = self.http2_clients.get(*id) else { continue };
             if let Some(record) = self.recorder.records.get_mut(stream.record() as usize) {
                 record.blame(cause, reason);
             }

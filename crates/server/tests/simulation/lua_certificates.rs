@@ -115,12 +115,16 @@ impl World {
     fn run(&mut self, clients: &mut [Client], done: impl Fn(&Self, &[Client]) -> bool) {
         let end = self.net.now().after(Span::from_secs(60));
         loop {
-            let moved = clients.iter_mut().map(Client::step).filter(|moved| *moved).count() > 0;
+            let step_all = |clients: &mut [Client]| {
+                clients.iter_mut().map(Client::step).filter(|moved| *moved).count() > 0
+            };
+            step_all(clients);
             self.harness.turn();
             if done(self, clients) {
                 return;
             }
-            if !moved {
+            // What the turn has sent is read before time passes.
+            if !step_all(clients) {
                 assert!(self.net.advance_to_next_event(), "deadlock: no event is left");
             }
             assert!(self.net.now() < end, "timed out");

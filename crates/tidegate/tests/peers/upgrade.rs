@@ -460,11 +460,13 @@ fn new_process_restores_the_dictionaries_of_the_old_one() {
     );
     let gate = Gate::start(&folder, &config);
     let mut serving = Serving::at(admin.to_string());
-    let url = gate.url("/");
-    let count = || run_well(curl().arg(&url));
-    assert_eq!([count(), count()], ["1", "2"]);
+    let count = |gate: &Gate| run_well(curl().arg(gate.url("/")));
+    assert_eq!([count(&gate), count(&gate)], ["1", "2"]);
     serving.upgrade();
-    // The old process writes nothing any more when it ends.
+    assert_eq!(count(&gate), "3");
+    serving.ctl(&["shutdown"]);
     assert!(gate.wait().0.success());
-    assert_eq!(count(), "3");
+    // The new process has written its dictionary, and the old one has not replaced it.
+    let gate = Gate::start(&folder, &config);
+    assert_eq!(count(&gate), "4");
 }

@@ -506,7 +506,7 @@ fn certificate_of_an_authority_is_accepted_only_if_it_is_named_itself() {
         assert_eq!(pair.is_established(), fault.is_none());
     }
     let listed = ConnectorSettings {
-        revocations_pem: Some(revocations(&Authority::new("self"), 1)),
+        revocations_pem: Some(revocations(&Authority::new("another"), 1)),
         roots: Roots::Authorities(own.chain_pem.clone()),
         ..ConnectorSettings::default()
     };

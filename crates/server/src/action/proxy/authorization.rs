@@ -48,7 +48,7 @@ pub(in crate::action) struct PasswordCheck {
 impl Worker {
     /// The exchange of a requester that waits for a verdict.
     pub(in crate::action) fn waiting_exchange(&mut self, to: Requester) -> Option<Id<Exchange>> {
-        let running = match self.http2_clients.find(to.stream) {
+        let running = match self.http2_clients.get(to.stream) {
             Some(stream) => stream.running(),
             None => self.conns.downstream(to.sock)?.running(),
         };

@@ -344,7 +344,7 @@ impl Worker {
             }
         }
         self.limit_http2_requests(reactor, sock);
-        let Some(down) = self.conns.downstream(sock) else { return self.note_absent(sock) };
+        let Some(down) = self.conns.downstream(sock) else { return };
         let limits = &self.settings.of(down.era()).listener(down.listener).limits;
         match limits::reject_status(limits, &request.head) {
             Some(status) => self.reject_http2_head(reactor, to, status),
@@ -365,7 +365,7 @@ impl Worker {
     /// notified of that, but no more than fit into the connection at once.
     fn limit_http2_requests<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let now = reactor.now();
-        let Some(down) = self.conns.downstream(sock) else { return self.note_absent(sock) };
+        let Some(down) = self.conns.downstream(sock) else { return };
         let most = self.settings.of(down.era()).listener(down.listener).requests_per_connection_max;
         let Some(most) = most.filter(|&most| down.requests >= most) else { return };
         let is_beyond = down.requests >= most + STREAMS_DEFAULT;
@@ -405,7 +405,7 @@ impl Worker {
 
     /// Hands the action as much of the request body as it takes.
     pub(crate) fn resume_http2_stream<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
-        let stream = self.http2_clients.find(to.stream);
+        let stream = self.http2_clients.get(to.stream);
         if stream.is_some_and(|stream| stream.connect != Connect::No) {
             return self.resume_switched(reactor, to);
         }
@@ -494,7 +494,7 @@ impl Worker {
     /// The action of a stream continues, because the output of the stream has drained.
     pub(crate) fn stream_drained<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         // The stream may have ended after the work was queued.
-        let Some(stream) = self.http2_clients.find(to.stream) else { return };
+        let Some(stream) = self.http2_clients.get(to.stream) else { return };
         let (running, is_switched) = (stream.action, stream.is_switched());
         self.client_drained(reactor, running);
         if is_switched {
@@ -513,7 +513,7 @@ impl Worker {
         let list = self.http2_clients.list(&mut self.conns, sock);
         for &id in &list {
             self.mark_requester(Requester { sock, stream: id });
-            let Some(stream) = self.http2_clients.find(id) else { continue };
+            let Some(stream) = self.http2_clients.get(id) else { continue };
             let running = stream.action;
             if stream.is_switched() {
                 self.end_switched_input(reactor, Requester { sock, stream: id });
@@ -522,7 +522,7 @@ impl Worker {
             {
                 // An action that switches the stream later is notified then.
                 let awaits_switch = stream.connect == Connect::Requested;
-                if let Some(stream) = self.http2_clients.find_mut(id) {
+                if let Some(stream) = self.http2_clients.get_mut(id) {
                     stream.has_request_ended |= awaits_switch;
                 }
                 self.client_half_closed(reactor, running);
@@ -541,7 +541,7 @@ impl Worker {
     pub(crate) fn http2_client_hung_up<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let list = self.http2_clients.list(&mut self.conns, sock);
         for &id in &list {
-            if let Some(stream) = self.http2_clients.find(id) {
+            if let Some(stream) = self.http2_clients.get(id) {
                 let running = stream.action;
                 self.mark_requester(Requester { sock, stream: id });
                 self.client_half_closed(reactor, running);
@@ -624,7 +624,7 @@ impl Worker {
         let list = self.http2_clients.list(&mut self.conns, sock);
         for &id in &list {
             let to = Requester { sock, stream: id };
-            if self.http2_clients.find(id).is_some_and(|stream| !stream.output.is_empty()) {
+            if self.http2_clients.get(id).is_some_and(|stream| !stream.output.is_empty()) {
                 self.mark_requester(to);
                 self.accounts.counters.client_aborts.add(1);
                 self.blame(to, Cause::Client, CLIENT_LEFT);
@@ -666,14 +666,14 @@ impl Worker {
 
     /// Sets the deadline of a stream after its request has progressed.
     fn settle_stream<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
-        let Some(stream) = self.http2_clients.find(to.stream) else { return };
+        let Some(stream) = self.http2_clients.get(to.stream) else { return };
         if stream.connect != Connect::No {
             // The bytes that follow are not a body.
             return;
         }
         let (running, is_waiting) = (stream.action, stream.input.is_empty());
         let expects_body = is_waiting && !stream.is_request_done && self.expects_body(running);
-        let Some(down) = self.conns.downstream(to.sock) else { return self.note_absent(to.sock) };
+        let Some(down) = self.conns.downstream(to.sock) else { return };
         let timeout = self.settings.of(down.era()).listener(down.listener).timeouts.body;
         let by = reactor.now().after(timeout);
         let Some(intake) = self.intake(running) else { return };
@@ -740,10 +740,10 @@ impl Worker {
         }
         let list = self.http2_clients.list(&mut self.conns, sock);
         for &id in &list {
-            if self.http2_clients.find(id).is_some_and(|stream| stream.due_at <= now) {
+            if self.http2_clients.get(id).is_some_and(|stream| stream.due_at <= now) {
                 self.stream_due(reactor, Requester { sock, stream: id });
             }
-            let due_at = self.http2_clients.find(id).map_or(Moment::NEVER, |stream| stream.due_at);
+            let due_at = self.http2_clients.get(id).map_or(Moment::NEVER, |stream| stream.due_at);
             if let Some(http2) = self.conns.http2_client(sock) {
                 http2.due_at = http2.due_at.min(due_at);
             }
@@ -768,7 +768,7 @@ impl Worker {
     /// The deadline of a connection without streams expired.
     fn idle_http2_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let (now, stopping) = (reactor.now(), self.stopping);
-        let Some(down) = self.conns.downstream(sock) else { return self.note_absent(sock) };
+        let Some(down) = self.conns.downstream(sock) else { return };
         let timeouts = self.settings.of(down.era()).listener(down.listener).timeouts;
         let requests = down.requests;
         let ClientCarrier::Http2(http2) = &mut down.carrier else { return };
@@ -821,7 +821,7 @@ impl Worker {
 
     /// The client has not taken all of a response in time.
     fn slow_stream_due<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
-        let Some(down) = self.conns.downstream(to.sock) else { return self.note_absent(to.sock) };
+        let Some(down) = self.conns.downstream(to.sock) else { return };
         let timeout = self.settings.of(down.era()).listener(down.listener).timeouts.body;
         let Some(stream) = self.http2_clients.get_mut(to.stream) else { return };
         let is_progress = core::mem::take(&mut stream.admitted_bytes) >= PROGRESS_BYTES_MIN;

@@ -7,7 +7,7 @@
 //! Invariant: each stream is in the list of its connection. A stream with unsent bytes of its response (`is_behind`) is in
 //! the connection's write queue, so `send_admitted` continues it.
 
-use tidegate_base::{Id, Moment, Span};
+use tidegate_base::{Id, Moment, Slab, Span};
 use tidegate_gate::elastic::{Elasticity, Load};
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http2::{ErrorCode, Scratch};
@@ -22,7 +22,6 @@ use crate::carrier::http2::links::{Links, settle_client_later};
 use crate::carrier::http2::response::write_lines;
 use crate::carrier::http2::stream::{Connect, Http2Stream};
 use crate::carrier::output::{check_span, is_blocked};
-use crate::checked_slab::CheckedSlab;
 use crate::connection::Connections;
 use crate::requester::Requester;
 use crate::settings::Era;
@@ -31,7 +30,7 @@ use crate::worker::Work;
 /// The streams of all clients of a worker, and the memory that they share.
 pub(crate) struct Http2Clients {
     /// The streams. Each one belongs to exactly one downstream connection.
-    streams: CheckedSlab<Http2Stream>,
+    streams: Slab<Http2Stream>,
     /// How many streams a client may have open on a connection.
     elasticity: Elasticity,
     /// Scratch space for a list of the streams of one connection.
@@ -88,7 +87,7 @@ impl Http2Clients {
     /// No streams; up to `streams_max` of them may exist.
     pub(crate) fn new(streams_max: usize) -> Self {
         Self {
-            streams: CheckedSlab::new(streams_max),
+            streams: Slab::new(streams_max),
             elasticity: Elasticity::default(),
             list: Vec::new(),
             scratch: Scratch::new(),
@@ -114,42 +113,14 @@ impl Http2Clients {
 
     /// A stream; `None` if it has ended.
     #[inline]
-    pub(crate) fn find(&self, id: Id<Http2Stream>) -> Option<&Http2Stream> {
-        self.streams.find(id)
-    }
-
-    /// A stream; `None` if it has ended.
-    #[inline]
-    pub(crate) fn find_mut(&mut self, id: Id<Http2Stream>) -> Option<&mut Http2Stream> {
-        self.streams.find_mut(id)
-    }
-
-    /// A stream, which must exist.
-    #[inline]
     pub(crate) fn get(&self, id: Id<Http2Stream>) -> Option<&Http2Stream> {
         self.streams.get(id)
     }
 
-    /// A stream, which must exist.
+    /// A stream; `None` if it has ended.
     #[inline]
     pub(crate) fn get_mut(&mut self, id: Id<Http2Stream>) -> Option<&mut Http2Stream> {
         self.streams.get_mut(id)
-    }
-
-    /// Loses a stream, as a broken program would. Returns its generation of settings and its record.
-    #[cfg(test)]
-    pub(crate) fn lose(&mut self, id: Id<Http2Stream>) -> Option<(Era, u32)> {
-        self.streams.find_and_remove(id).map(|stream| (stream.era, stream.record))
-    }
-
-    /// Whether a stream was missing that must exist.
-    pub(crate) fn has_missed(&self) -> bool {
-        self.streams.has_missed()
-    }
-
-    /// The streams that were missing, since the last call.
-    pub(crate) fn take_missed(&mut self) -> Vec<Id<Http2Stream>> {
-        self.streams.take_missed()
     }
 
     /// The number of streams.
@@ -210,7 +181,7 @@ impl Http2Clients {
         buffers: &mut BufferPool,
         id: Id<Http2Stream>,
     ) -> Option<Departed> {
-        let mut stream = self.streams.find_and_remove(id)?;
+        let mut stream = self.streams.remove(id)?;
         if let Some(http2) = conns.http2_client(stream.sock) {
             http2.end_stream(id);
         }
@@ -255,7 +226,7 @@ impl Http2Clients {
         bytes: &[u8],
         ends: bool,
     ) -> Arrival {
-        let Some(stream) = self.streams.find_mut(id) else { return Arrival::Stale };
+        let Some(stream) = self.streams.get_mut(id) else { return Arrival::Stale };
         let to = Requester { sock: stream.sock, stream: id };
         stream.awaits_continue = false;
         stream.has_request_ended |= ends;
@@ -268,7 +239,7 @@ impl Http2Clients {
 
     /// The trailers of a request arrived, which ends with them.
     pub(super) fn take_trailers(&mut self, id: Id<Http2Stream>, fields: Fields<'_>) -> Arrival {
-        let Some(stream) = self.streams.find_mut(id) else { return Arrival::Stale };
+        let Some(stream) = self.streams.get_mut(id) else { return Arrival::Stale };
         let to = Requester { sock: stream.sock, stream: id };
         stream.has_request_ended = true;
         for field in fields {
@@ -283,7 +254,7 @@ impl Http2Clients {
 
     /// The action for which a part of the request body, or its end, waits.
     pub(super) fn awaited(&self, id: Id<Http2Stream>) -> Option<Running> {
-        let stream = self.streams.find(id)?;
+        let stream = self.streams.get(id)?;
         let waits = !stream.input.is_empty() || stream.has_request_ended;
         (waits && !stream.is_request_done).then_some(stream.action)
     }
@@ -308,7 +279,7 @@ impl Http2Clients {
         count: usize,
     ) {
         input.consume(count);
-        match self.streams.find_mut(id) {
+        match self.streams.get_mut(id) {
             Some(stream) if !input.is_empty() && !stream.is_released => stream.input = input,
             _ => input.release(buffers),
         }
@@ -321,7 +292,7 @@ impl Http2Clients {
         to: Requester,
         bytes: usize,
     ) {
-        if let Some(stream) = self.streams.find(to.stream)
+        if let Some(stream) = self.streams.get(to.stream)
             && let Some((http2, out)) = links.client(to.sock)
         {
             http2.connection.release(out, stream.number, bytes);
@@ -448,7 +419,7 @@ impl Http2Clients {
         while !is_blocked(links.reactor, sock) {
             let (http2, out) = links.client(sock)?;
             let number = http2.connection.poll_writable(out)?;
-            let Some(id) = http2.connection.token(number).map(id_of) else { continue };
+            let id = http2.connection.token(number).map_or(Id::NONE, id_of);
             let Some(stream) = self.streams.get_mut(id) else { continue };
             let has_ended = stream.progress == Progress::Ended;
             let ends = has_ended && stream.response_trailers.is_empty();
@@ -513,7 +484,7 @@ impl Http2Clients {
         to: Requester,
         code: ErrorCode,
     ) {
-        if let Some(stream) = self.streams.find(to.stream)
+        if let Some(stream) = self.streams.get(to.stream)
             && let Some((http2, out)) = links.client(to.sock)
         {
             http2.connection.reset(out, stream.number, code);
@@ -529,14 +500,14 @@ impl Http2Clients {
         reactor: &mut R,
         to: Requester,
     ) -> bool {
-        self.streams.find(to.stream).is_some_and(Http2Stream::is_behind)
+        self.streams.get(to.stream).is_some_and(Http2Stream::is_behind)
             || is_blocked(reactor, to.sock)
     }
 
     /// Suspends a response until the output of the stream has drained.
     pub(in crate::carrier) fn hold<R: Reactor>(&mut self, links: &mut Links<'_, R>, to: Requester) {
         let Some(patience) = links.client_patience(to.sock) else { return };
-        if let Some(stream) = self.streams.find_mut(to.stream) {
+        if let Some(stream) = self.streams.get_mut(to.stream) {
             stream.is_held = true;
             stream.admitted_bytes = 0;
         }
@@ -547,7 +518,7 @@ impl Http2Clients {
 
     /// Resumes the action of a stream whose output has drained, if the action was told to pause.
     pub(super) fn note_drained(&mut self, work: &mut Vec<Work>, to: Requester) {
-        if let Some(stream) = self.streams.find_mut(to.stream)
+        if let Some(stream) = self.streams.get_mut(to.stream)
             && !stream.is_behind()
             && core::mem::take(&mut stream.is_held)
         {
@@ -562,7 +533,7 @@ impl Http2Clients {
         to: Requester,
         at: Moment,
     ) {
-        let Some(stream) = self.streams.find_mut(to.stream) else { return };
+        let Some(stream) = self.streams.get_mut(to.stream) else { return };
         stream.due_at = at;
         links.hasten_client(to.sock, at);
     }
@@ -603,7 +574,7 @@ impl Http2Clients {
         to: Requester,
         is_paused: bool,
     ) {
-        if let Some(stream) = self.streams.find_mut(to.stream) {
+        if let Some(stream) = self.streams.get_mut(to.stream) {
             stream.connect = Connect::Switched { is_paused };
             if !is_paused {
                 work.push(Work::Resume(to));
@@ -619,7 +590,7 @@ impl Http2Clients {
         work: &mut Vec<Work>,
         to: Requester,
     ) {
-        if let Some(stream) = self.streams.find_mut(to.stream) {
+        if let Some(stream) = self.streams.get_mut(to.stream) {
             stream.is_held = true;
         }
         settle_client_later(conns, work, to.sock);
@@ -646,7 +617,7 @@ impl Http2Clients {
         to: Requester,
         timeout: Span,
     ) -> Option<Moment> {
-        let stream = self.streams.find(to.stream)?;
+        let stream = self.streams.get(to.stream)?;
         let (now, expires_at) = (reactor.now(), stream.moved_at.after(timeout));
         let is_conn_blocked = !stream.is_behind() && is_blocked(reactor, to.sock);
         let check_at = now.after(check_span(timeout));

@@ -14,7 +14,6 @@
 //! - `server_stream.rs`: one stream of such a connection: the data that its client or its server does not read yet
 //! - `server_tunnel.rs`: tunnels to servers (RFC 8441), which WebSockets need
 //! - `stall.rs`: connections to servers that send nothing
-//! - `missing.rs`: the reaction to a stream that is missing although its id is in use
 //! - `request.rs`: requests of the action `proxy`, sent on a stream
 //!
 //! In: bytes and events of connections; messages. Out: messages; frames.
@@ -26,7 +25,6 @@ mod elastic;
 mod head;
 mod limits;
 pub(crate) mod links;
-mod missing;
 mod request;
 mod response;
 pub(crate) mod server;

@@ -94,9 +94,7 @@ impl Worker {
         let Some(conn) = self.conns.upstream(up.sock) else { return };
         let (pool, server) = (conn.pool, conn.server);
         let ServerCarrier::Http2(http2) = &mut conn.carrier else { return };
-        let Some(at) = http2.streams.iter().position(|other| *other == up.stream) else {
-            return self.note_bug(reactor, up.sock);
-        };
+        let Some(at) = http2.streams.iter().position(|other| *other == up.stream) else { return };
         http2.streams.swap_remove(at);
         http2.waiting.retain(|other| *other != up.stream);
         if number != 0

@@ -136,7 +136,7 @@ impl Worker {
         to: Requester,
     ) {
         self.accounts.counters.upstream_truncations.add(1);
-        if let Some(stream) = self.http2_clients.find_mut(to.stream) {
+        if let Some(stream) = self.http2_clients.get_mut(to.stream) {
             stream.action = Running::None;
         }
         self.reset_http2_stream(reactor, to, ErrorCode::INTERNAL_ERROR);
@@ -150,7 +150,7 @@ impl Worker {
         code: ErrorCode,
     ) {
         self.accounts.counters.upstream_truncations.add(1);
-        if let Some(stream) = self.http2_clients.find_mut(to.stream) {
+        if let Some(stream) = self.http2_clients.get_mut(to.stream) {
             stream.action = Running::None;
         }
         self.reset_http2_stream(reactor, to, code);

@@ -440,7 +440,7 @@ impl Worker {
         let trailers = self.http2_servers.end_response(id);
         self.finish_response(reactor, exchange, bytes, &trailers, false);
         // The request may still be on its way.
-        if self.http2_servers.find(id).is_some_and(|stream| stream.is_gone) {
+        if self.http2_servers.get(id).is_some_and(|stream| stream.is_gone) {
             self.give_up_request(reactor, exchange);
         }
     }
@@ -595,7 +595,7 @@ impl Worker {
                 self.mark_exchange(exchange);
                 self.server_due(reactor, exchange);
             }
-            let due_at = self.http2_servers.find(id).map_or(Moment::NEVER, |stream| stream.due_at);
+            let due_at = self.http2_servers.get(id).map_or(Moment::NEVER, |stream| stream.due_at);
             if let Some(http2) = self.conns.http2_server(sock) {
                 http2.due_at = http2.due_at.min(due_at);
             }
@@ -607,7 +607,7 @@ impl Worker {
     /// The deadline of a connection without streams expired.
     fn idle_http2_server_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let now = reactor.now();
-        let Some(up) = self.conns.upstream(sock) else { return self.note_absent(sock) };
+        let Some(up) = self.conns.upstream(sock) else { return };
         let timeout = self.settings.newest().pool(up.pool).reuse.idle_timeout;
         let ServerCarrier::Http2(http2) = &mut up.carrier else { return };
         let idle_until = http2.idle_since.after(timeout);

@@ -107,7 +107,7 @@ impl Worker {
         }
         self.tunnel_finished(reactor, exchange, Side::Server);
         // Without the stream, nothing more of the client can be sent.
-        if self.http2_servers.find(id).is_some_and(|stream| stream.is_gone) {
+        if self.http2_servers.get(id).is_some_and(|stream| stream.is_gone) {
             self.tunnel_finished(reactor, exchange, Side::Client);
         }
     }

@@ -7,7 +7,7 @@
 //! Invariant: a stream with unsent bytes of its request (`is_behind`) is in the connection's write queue, so
 //! `send_admitted` continues it.
 
-use tidegate_base::{Id, Moment};
+use tidegate_base::{Id, Moment, Slab};
 use tidegate_gate::websocket;
 use tidegate_reactor::{OutputProgress, Reactor, SockId};
 use tidegate_wire::http1::StoredHead;
@@ -22,7 +22,6 @@ use crate::carrier::http2::server::{id_of, token_of};
 use crate::carrier::http2::server_stream::ServerStream;
 use crate::carrier::http2::server_tunnel::Connect;
 use crate::carrier::output::is_blocked;
-use crate::checked_slab::CheckedSlab;
 use crate::connection::Connections;
 use crate::responder::Responder;
 use crate::worker::Work;
@@ -37,7 +36,7 @@ const SPARE_HEAD_BYTES_MAX: usize = 16 * 1024;
 /// The streams to all servers of a worker, and the memory that they share.
 pub(crate) struct Http2Servers {
     /// The streams. Each one belongs to exactly one exchange.
-    streams: CheckedSlab<ServerStream>,
+    streams: Slab<ServerStream>,
     /// Scratch space for a list of the streams of one connection.
     list: Vec<Id<ServerStream>>,
     /// The connections whose output is gathered until the end of the turn, each once (`Http2Server::is_gathering`).
@@ -125,7 +124,7 @@ impl Http2Servers {
     /// No streams; up to `streams_max` of them may exist.
     pub(crate) fn new(streams_max: usize) -> Self {
         Self {
-            streams: CheckedSlab::new(streams_max),
+            streams: Slab::new(streams_max),
             list: Vec::new(),
             gathering: Vec::new(),
             scratch: Scratch::new(),
@@ -135,29 +134,13 @@ impl Http2Servers {
 
     /// A stream; `None` if it has ended.
     #[inline]
-    pub(crate) fn find(&self, id: Id<ServerStream>) -> Option<&ServerStream> {
-        self.streams.find(id)
-    }
-
-    /// A stream, which must exist.
-    #[inline]
     pub(crate) fn get(&self, id: Id<ServerStream>) -> Option<&ServerStream> {
         self.streams.get(id)
     }
 
-    /// Whether a stream was missing that must exist.
-    pub(crate) fn has_missed(&self) -> bool {
-        self.streams.has_missed()
-    }
-
-    /// The streams that were missing, since the last call.
-    pub(crate) fn take_missed(&mut self) -> Vec<Id<ServerStream>> {
-        self.streams.take_missed()
-    }
-
     /// The exchange of a stream.
     pub(crate) fn exchange(&self, id: Id<ServerStream>) -> Option<Id<Exchange>> {
-        self.streams.find(id).map(|stream| stream.exchange)
+        self.streams.get(id).map(|stream| stream.exchange)
     }
 
     /// Notes that the output of a connection is gathered. The list is empty after each turn.
@@ -220,7 +203,7 @@ impl Http2Servers {
         buffers: &mut BufferPool,
         id: Id<ServerStream>,
     ) -> Option<(Id<Exchange>, u32)> {
-        let mut stream = self.streams.find_and_remove(id)?;
+        let mut stream = self.streams.remove(id)?;
         stream.release(buffers);
         if let Some(head) = stream.head {
             self.put_head(head);
@@ -246,7 +229,7 @@ impl Http2Servers {
         head: &ResponseHead<'_>,
         ends: bool,
     ) -> HeadArrival {
-        let Some(stream) = self.streams.find_mut(id) else { return HeadArrival::Stale };
+        let Some(stream) = self.streams.get_mut(id) else { return HeadArrival::Stale };
         stream.is_response_done = ends;
         if head.is_interim() {
             return HeadArrival::Interim;
@@ -269,7 +252,7 @@ impl Http2Servers {
 
     /// Notes bytes of a response body, and its end if `ends`. Returns the head that has waited for the end.
     pub(super) fn note_data(&mut self, id: Id<ServerStream>, ends: bool) -> Option<KeptHead> {
-        let stream = self.streams.find_mut(id)?;
+        let stream = self.streams.get_mut(id)?;
         stream.is_response_done |= ends;
         let head = stream.head.take_if(|_| ends)?;
         let is_whole = stream.trailers.is_empty();
@@ -285,7 +268,7 @@ impl Http2Servers {
         bytes: &[u8],
         is_paced: bool,
     ) -> bool {
-        let Some(stream) = self.streams.find_mut(id) else { return true };
+        let Some(stream) = self.streams.get_mut(id) else { return true };
         let is_kept = stream.is_held || is_paced || !stream.input.is_empty();
         if is_kept {
             stream.input.push(bytes, buffers);
@@ -295,7 +278,7 @@ impl Http2Servers {
 
     /// Keeps the trailers of a response.
     pub(super) fn take_trailers(&mut self, id: Id<ServerStream>, fields: Fields<'_>) {
-        let Some(stream) = self.streams.find_mut(id) else { return };
+        let Some(stream) = self.streams.get_mut(id) else { return };
         for field in fields {
             tidegate_wire::http1::encode_field(&mut stream.trailers, field.name, field.value);
         }
@@ -324,7 +307,7 @@ impl Http2Servers {
         links: &mut Links<'_, R>,
         id: Id<ServerStream>,
     ) {
-        let Some(stream) = self.streams.find_mut(id) else { return };
+        let Some(stream) = self.streams.get_mut(id) else { return };
         if stream.is_held || stream.unreleased == 0 {
             return;
         }
@@ -336,7 +319,7 @@ impl Http2Servers {
 
     /// Whether a part of the response waits that the client may get now.
     pub(super) fn ready(&self, id: Id<ServerStream>) -> Option<Ready> {
-        let stream = self.streams.find(id)?;
+        let stream = self.streams.get(id)?;
         let waits = !stream.input.is_empty();
         if stream.is_held || !waits && !stream.is_response_done {
             return None;
@@ -362,7 +345,7 @@ impl Http2Servers {
     ) {
         let Piece { mut input, count, .. } = piece;
         input.consume(count);
-        match self.streams.find_mut(id) {
+        match self.streams.get_mut(id) {
             Some(stream) if !input.is_empty() => stream.input = input,
             _ => input.release(buffers),
         }
@@ -370,7 +353,7 @@ impl Http2Servers {
 
     /// Marks a stream that no longer exists on its connection.
     pub(super) fn note_gone(&mut self, id: Id<ServerStream>) -> Option<Lost> {
-        let stream = self.streams.find_mut(id)?;
+        let stream = self.streams.get_mut(id)?;
         stream.is_gone = true;
         Some(Lost {
             exchange: stream.exchange,
@@ -387,7 +370,7 @@ impl Http2Servers {
         up: Responder,
         receives: bool,
     ) {
-        let Some(stream) = self.streams.find_mut(up.stream) else { return };
+        let Some(stream) = self.streams.get_mut(up.stream) else { return };
         if core::mem::replace(&mut stream.is_held, !receives) && receives {
             work.push(Work::ResumeServer(up));
         }
@@ -475,7 +458,7 @@ impl Http2Servers {
         links: &mut Links<'_, R>,
         up: Responder,
     ) {
-        let Some(stream) = self.streams.find_mut(up.stream) else { return };
+        let Some(stream) = self.streams.get_mut(up.stream) else { return };
         stream.connect = Connect::Finished;
         if stream.output.is_empty() && !stream.is_gone {
             self.send(links, up.stream, b"");
@@ -501,7 +484,7 @@ impl Http2Servers {
         while !is_blocked(links.reactor, sock) {
             let (http2, out) = links.server(sock)?;
             let number = http2.connection.poll_writable(out)?;
-            let Some(id) = http2.connection.token(number).map(id_of) else { continue };
+            let id = http2.connection.token(number).map_or(Id::NONE, id_of);
             let Some(stream) = self.streams.get_mut(id) else { continue };
             let mut output = core::mem::take(&mut stream.output);
             let admitted = admit(stream, links, output.as_slice());
@@ -530,25 +513,25 @@ impl Http2Servers {
 impl Http2Servers {
     /// Whether no part of the request was sent, so that all of it must be kept.
     pub(in crate::carrier) fn is_unsent<R: Reactor>(&self, reactor: &R, up: Responder) -> bool {
-        let stream = self.streams.find(up.stream);
+        let stream = self.streams.get(up.stream);
         stream.is_some_and(ServerStream::is_waiting) || reactor.is_guarded(up.sock)
     }
 
     /// Whether the server has not taken all of the request that was sent.
     pub(in crate::carrier) fn is_behind(&self, up: Responder) -> bool {
-        self.streams.find(up.stream).is_some_and(ServerStream::is_behind)
+        self.streams.get(up.stream).is_some_and(ServerStream::is_behind)
     }
 
     /// Bytes of the request that the server has not taken.
     pub(in crate::carrier) fn pending(&self, up: Responder) -> usize {
-        let stream = self.streams.find(up.stream).filter(|stream| !stream.is_gone);
+        let stream = self.streams.get(up.stream).filter(|stream| !stream.is_gone);
         stream.map_or(0, |stream| stream.output.len())
     }
 
     /// Whether bytes of the request that have arrived wait for a stream, for the stream's window or for the connection, whose
     /// gathered output was sent.
     pub(in crate::carrier) fn is_held_up<R: Reactor>(&self, reactor: &R, up: Responder) -> bool {
-        let stream = self.streams.find(up.stream);
+        let stream = self.streams.get(up.stream);
         stream.is_some_and(|stream| stream.is_waiting() || stream.is_behind())
             || reactor.output_pending(up.sock) > 0
     }
@@ -562,7 +545,7 @@ impl Http2Servers {
         up: Responder,
         has_rest: bool,
     ) -> OutputProgress {
-        let Some(stream) = self.streams.find_mut(up.stream) else { return OutputProgress::Idle };
+        let Some(stream) = self.streams.get_mut(up.stream) else { return OutputProgress::Idle };
         if has_rest && !stream.is_behind() && reactor.output_pending(up.sock) > 0 {
             return reactor.check_output_progress(up.sock);
         }
@@ -581,14 +564,14 @@ impl Http2Servers {
         up: Responder,
         at: Moment,
     ) {
-        let Some(stream) = self.streams.find_mut(up.stream) else { return };
+        let Some(stream) = self.streams.get_mut(up.stream) else { return };
         stream.due_at = at;
         links.hasten_server(up.sock, at);
     }
 
     /// Takes the deadline of a stream if it has passed. Returns the exchange.
     pub(super) fn take_due(&mut self, id: Id<ServerStream>, now: Moment) -> Option<Id<Exchange>> {
-        let stream = self.streams.find_mut(id)?;
+        let stream = self.streams.get_mut(id)?;
         if stream.due_at > now {
             return None;
         }

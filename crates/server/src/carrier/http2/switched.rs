@@ -78,7 +78,7 @@ impl Worker {
         reactor: &mut R,
         to: Requester,
     ) {
-        if let Some(stream) = self.http2_clients.find_mut(to.stream) {
+        if let Some(stream) = self.http2_clients.get_mut(to.stream) {
             stream.action = Running::None;
         }
         self.reset_http2_stream(reactor, to, ErrorCode::CANCEL);
@@ -89,7 +89,7 @@ impl Worker {
 impl Worker {
     /// Hands the action the bytes that the client has sent, while the action reads them.
     pub(super) fn resume_switched<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
-        let Some(stream) = self.http2_clients.find_mut(to.stream) else { return };
+        let Some(stream) = self.http2_clients.get_mut(to.stream) else { return };
         let running = stream.action;
         let is_waiting = stream.is_held && !running.is_duplex();
         if is_waiting || stream.connect != (Connect::Switched { is_paused: false }) {
@@ -104,7 +104,7 @@ impl Worker {
             clients.put_back(links.buffers, to.stream, input, taken);
         }
         settle_client_later(&mut self.conns, &mut self.work, to.sock);
-        let Some(stream) = self.http2_clients.find_mut(to.stream) else { return };
+        let Some(stream) = self.http2_clients.get_mut(to.stream) else { return };
         if stream.has_request_ended && !stream.is_request_done && stream.input.is_empty() {
             stream.is_request_done = true;
             let running = stream.action;
@@ -114,7 +114,7 @@ impl Worker {
 
     /// The client has ended its direction of the connection, and with it that of the stream.
     pub(super) fn end_switched_input<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
-        if let Some(stream) = self.http2_clients.find_mut(to.stream) {
+        if let Some(stream) = self.http2_clients.get_mut(to.stream) {
             stream.has_request_ended = true;
             self.resume_switched(reactor, to);
         }
@@ -129,7 +129,7 @@ impl Worker {
     ) {
         let list = self.http2_clients.list(&mut self.conns, sock);
         for &id in &list {
-            let stream = self.http2_clients.find(id).filter(|stream| stream.is_switched());
+            let stream = self.http2_clients.get(id).filter(|stream| stream.is_switched());
             if let Some(running) = stream.map(|stream| stream.running())
                 && let Some(close) = close_of(self, running)
             {
